@@ -35,7 +35,7 @@ func MaxAge(age time.Duration, requests int) Option {
 	}
 }
 
-// installAge makes the user's hook note the age of connections.
+// installAge makes ConnContext note the age of connections.
 func (s *Server) installAge() {
 	if s.maxAge == 0 && s.maxRequests == 0 {
 		return
@@ -83,8 +83,8 @@ func (a *connAge) isLast() bool {
 	return left == 0 || left < -1 || a.end != 0 && monotime.Now() >= a.end
 }
 
-// untilEnd returns the time until the connection's age is reached, or, if it is, reached once more. It
-// is 0 if there is no limit.
+// untilEnd returns the time until the connection reaches its age, or if it has, reaches it once more; 0:
+// there is no limit.
 func (a *connAge) untilEnd() time.Duration {
 	if left := a.end - monotime.Now(); a.end != 0 && left > 0 {
 		return time.Duration(left)

@@ -73,8 +73,8 @@ func (s *Server) RegisterOnDrain(f func()) {
 	s.drains.Add(f)
 }
 
-// After these pauses Drain checks whether connections are left. net/http's Shutdown has longer pauses,
-// but a Drain should usually take only a second.
+// After these pauses Drain checks whether connections are left. They are shorter than those of
+// net/http's Shutdown, since a Drain usually takes a second at most.
 const (
 	drainPauseMin = time.Millisecond
 	drainPauseMax = 50 * time.Millisecond
@@ -94,13 +94,13 @@ func (s *Server) left() int64 {
 	return n
 }
 
-// installHandler puts a handler of the Server's in front of the user's.
 func (s *Server) installHandler() {
 	s.user.handler = s.srv.Handler
 	s.srv.Handler = closingHandler{s}
 }
 
-// closingHandler is the http.Server's Handler. It makes the last answer of a connection say so.
+// closingHandler is the http.Server's Handler, before the user's. It makes the last answer of a
+// connection say so.
 type closingHandler struct{ server *Server }
 
 func (h closingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

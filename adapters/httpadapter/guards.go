@@ -11,15 +11,13 @@ import (
 )
 
 // guard is the common part of two connections in memory that net/http accepts besides its clients'. A
-// program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, and these look
-// only at connections that net/http has. The guards make them work for the others as well:
+// program may call Shutdown, Close and SetKeepAlivesEnabled of the http.Server itself, which see only
+// net/http's connections. The guards make them work for ours:
 //
 //	shutdownGuard  is active as long as a Serve has connections, so Shutdown waits for their requests
-//	idleGuard      waits for a request, as connections do, so they are closed when net/http closes idle
-//	               connections
+//	idleGuard      waits for a request, and closes our idle connections when net/http closes it
 //
-// They are two because net/http treats the one as active and the other as idle. No handler and no hook
-// sees them.
+// No handler and no hook sees them.
 type guard struct {
 	call    *serveCall    // immutable
 	settled chan struct{} // closed when the guard is in its place, or never will be
@@ -34,7 +32,6 @@ type guardConn interface {
 	connState(state http.ConnState) // net/http's calls of the hook
 }
 
-// settle says that the guard is in its place: clients may be accepted.
 func (g *guard) settle() { g.once.Do(func() { close(g.settled) }) }
 
 func (g *guard) connState(http.ConnState)         {}
@@ -44,10 +41,10 @@ func (g *guard) SetDeadline(time.Time) error      { return nil }
 func (g *guard) SetReadDeadline(time.Time) error  { return nil }
 func (g *guard) SetWriteDeadline(time.Time) error { return nil }
 
-// shutdownGuard makes net/http's own Shutdown wait for the requests of our connections.
+// shutdownGuard makes the http.Server's own Shutdown wait for the requests of our connections.
 //
-// net/http reads bytes that are no request, considers the connection active, and answers: the answer
-// blocks. If another version of net/http proceeds differently, Shutdown just doesn't wait.
+// net/http reads bytes that are no request, considers the connection active, and blocks in the answer.
+// If another version of net/http proceeds differently, Shutdown just doesn't wait.
 //
 //	stage      meaning                                       leaves by
 //	accepted   net/http reads noRequest; no connection is    Write: answering; Close, or the end of
@@ -73,8 +70,8 @@ func (g *shutdownGuard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close is net/http's last call. The http.Server's own Close, which closes all connections that
-// net/http has, calls it before that. It must not block.
+// Close is net/http's last call, except that the http.Server's own Close calls it earlier. It must not
+// block.
 func (g *shutdownGuard) Close() error {
 	g.settle()
 	select {
@@ -87,16 +84,16 @@ func (g *shutdownGuard) Close() error {
 	return nil
 }
 
-// idleGuard makes net/http's own methods close the connections that wait without net/http: before
-// SetKeepAlivesEnabled(false), Shutdown or Close of the http.Server returns.
+// idleGuard closes our connections that wait before the http.Server's own SetKeepAlivesEnabled(false),
+// Shutdown or Close returns.
 //
-// Its one request is OPTIONS *, which net/http answers itself. If the answer says that the connection
-// is closed, keep-alives were off before. While they are off, each request has a new idleGuard find out
-// whether they are on again.
+// Its one request is OPTIONS *, which net/http answers itself. If the answer says "Connection: close",
+// keep-alives were off before. While they are off, requests make new idleGuards to find out whether they
+// are on again.
 //
-// With DisableGeneralOptionsHandler the request would reach the handler. Then the idleGuard sends
-// nothing, and net/http considers it idle when it is five seconds old. If another version of net/http
-// proceeds differently, its own SetKeepAlivesEnabled has no effect here, but the Server's has.
+// With DisableGeneralOptionsHandler the request would reach the handler. Then the idleGuard is silent,
+// and net/http considers it idle after five seconds. If another version of net/http proceeds
+// differently, the http.Server's own SetKeepAlivesEnabled has no effect here, but the Server's has.
 //
 //	stage      meaning                                             leaves by
 //	new        net/http reads the request, or waits for one        StateIdle: idle; Close: closed
@@ -141,7 +138,6 @@ func (g *idleGuard) change(f func()) {
 	g.changed = make(chan struct{})
 }
 
-// Read gives net/http the request, and then waits.
 func (g *idleGuard) Read(p []byte) (int, error) {
 	for {
 		changed, n, err := g.tryRead(p)
@@ -180,7 +176,6 @@ func (g *idleGuard) tryRead(p []byte) (changed <-chan struct{}, n int, err error
 	return g.changed, 0, nil
 }
 
-// Write takes the answer.
 func (g *idleGuard) Write(p []byte) (int, error) {
 	if bytes.HasPrefix(p, []byte("HTTP/1.1 200 ")) && bytes.Contains(p, []byte("\r\nConnection: close\r\n")) {
 		g.change(func() { g.refused = true })
@@ -216,8 +211,8 @@ func (g *idleGuard) Close() error {
 	return nil
 }
 
-// SetReadDeadline obeys only a deadline in the past: with that net/http ends the Read that waits while a
-// handler runs. Any other would end the wait for the next request.
+// SetReadDeadline obeys only a deadline in the past, with which net/http ends the Read of a handler's
+// time. Any other would end the wait for the next request.
 func (g *idleGuard) SetReadDeadline(t time.Time) error {
 	g.change(func() { g.past = !t.IsZero() && time.Since(t) > time.Hour })
 	return nil
@@ -225,16 +220,15 @@ func (g *idleGuard) SetReadDeadline(t time.Time) error {
 
 func (g *idleGuard) SetDeadline(t time.Time) error { return g.SetReadDeadline(t) }
 
-// endKeepAlives closes the connections that wait for another request. From now on each answer says that
-// its connection is closed.
+// endKeepAlives closes the connections that wait for another request. From now on answers say that their
+// connections close.
 func (call *serveCall) endKeepAlives() {
 	call.keepAlivesOff.Store(true)
 	call.http1.CloseIdle()
 	go call.drainIdleHTTP2() // its hooks may want locks that net/http holds
 }
 
-// askKeepAlives finds out whether keep-alives, which were off, are on again: only net/http knows what
-// the program has told it.
+// askKeepAlives finds out whether keep-alives, which were off, are on again: only net/http knows.
 func (call *serveCall) askKeepAlives() {
 	if call.server.keepAlivesOff.Load() {
 		return

@@ -72,8 +72,7 @@ func (s *Server) HandOver(ctx context.Context, l net.Listener, give func(conns [
 
 var errHandOver = errors.New("httpadapter: HandOver: another HandOver of the listener is under way: call it again when that has returned")
 
-// handoverOut is a HandOver that is under way. It looks at all connections when it begins, and from time
-// to time; others come by themselves: see mover.
+// handoverOut is a HandOver that is under way. Connections come to its Mover.
 type handoverOut struct {
 	*h1.Mover // of the connections that are given next
 
@@ -86,17 +85,17 @@ type handoverOut struct {
 }
 
 const (
-	// handOverMost is how many connections are given at once. The kernel passes on as many
-	// descriptors with a message (SCM_MAX_FD; unix(7)).
+	// handOverMost is how many connections are given at once: as many descriptors as the kernel passes with
+	// a message (SCM_MAX_FD; unix(7)).
 	handOverMost = 253
 
-	// handshakeTime is how long HandOver waits for handshakes that are under way.
+	// handshakeTime is how long HandOver waits for handshakes.
 	handshakeTime = time.Second
 
 	// lookPause is the time between two looks at all connections, if they are few.
 	lookPause = 5 * time.Millisecond
 
-	// pausePerConn keeps looks apart if there are many connections: a look at one takes some 20 ns.
+	// pausePerConn makes the pause longer if they are many: a look at one takes some 20 ns.
 	pausePerConn = time.Microsecond
 )
 

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// This file has the hooks: the functions that the user has set in the http.Server, and those that the
-// Server puts in their place, which net/http calls.
+// This file has the hooks that the user has set in the http.Server, and those that the Server puts in
+// their place.
 
-// hooks are the functions, and the handler, that the user had set in the http.Server.
+// hooks are what the user has set in the http.Server.
 type hooks struct {
 	connState   func(net.Conn, http.ConnState)
 	connContext func(context.Context, net.Conn) context.Context
@@ -18,8 +18,8 @@ type hooks struct {
 	handler     http.Handler // nil: http.DefaultServeMux
 }
 
-// noticeBypass logs a call of the http.Server's own Serve, ListenAndServe or the like instead of the
-// Server's. net/http calls BaseContext once for each.
+// noticeBypass logs a call of the http.Server's own Serve, ListenAndServe or the like. net/http calls
+// BaseContext once for each.
 func (s *Server) noticeBypass() {
 	user := s.srv.BaseContext
 	s.srv.BaseContext = func(l net.Listener) context.Context {
@@ -35,20 +35,19 @@ func (s *Server) noticeBypass() {
 	}
 }
 
-// callingBase is how many Servers are calling BaseContext themselves: one that was wrapped twice, and
-// is used by the second Server, is no bypass.
+// callingBase is how many Servers are calling BaseContext themselves: if an http.Server was wrapped
+// twice, the second Server's call is no bypass.
 var callingBase atomic.Int32
 
-// callBaseContext calls the user's BaseContext.
 func (s *Server) callBaseContext(l net.Listener) context.Context {
 	callingBase.Add(1)
 	defer callingBase.Add(-1) // it may panic
 	return s.user.baseContext(l)
 }
 
-// connState is the http.Server's ConnState. net/http calls it for guards, for connections that aren't
-// ours, and for those that it was given. A program may call it for any connection, as httptest.Server
-// and golang.org/x/net/http2 do.
+// connState is the http.Server's ConnState. net/http calls it for guards, for foreign connections, and
+// for those that it was given. A program may call it for any connection, as httptest.Server and
+// golang.org/x/net/http2 do.
 func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	if g, ok := nc.(guardConn); ok {
 		g.connState(state)
@@ -80,15 +79,14 @@ func (s *Server) countForeign(state http.ConnState) {
 	}
 }
 
-// report calls the user's ConnState.
 func (s *Server) report(nc net.Conn, state http.ConnState) {
 	if s.user.connState != nil {
 		s.user.connState(nc, state)
 	}
 }
 
-// connContext is the http.Server's ConnContext. For connections that net/http was given the user's was
-// called when they were accepted.
+// connContext is the http.Server's ConnContext. For connections that net/http was given, the user's was
+// called at the accept.
 func (s *Server) connContext(ctx context.Context, nc net.Conn) context.Context {
 	if _, ok := nc.(guardConn); ok {
 		return ctx

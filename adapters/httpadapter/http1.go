@@ -9,8 +9,8 @@ import (
 // http1Host is a call as the h1.Host of its connections.
 type http1Host struct{ *serveCall }
 
-// Introduce implements h1.Host. It calls the user's ConnContext and ConnState for one connection of the
-// call after the other, as net/http does.
+// Introduce calls the user's ConnContext and ConnState for one connection of the call after the other,
+// as net/http does.
 func (h http1Host) Introduce(c *h1.Conn) {
 	user := &h.server.user
 	if user.connContext == nil && user.connState == nil {
@@ -58,5 +58,4 @@ func (h http1Host) Switch(c *h1.Conn, unread []byte) {
 	}
 }
 
-// callOf returns the call that a connection belongs to.
 func callOf(c *h1.Conn) *serveCall { return c.Host().(http1Host).serveCall }

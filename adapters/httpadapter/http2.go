@@ -16,13 +16,13 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/httpstream"
 )
 
-// This file gives connections that speak HTTP/2 to a server of package h2, which calls the
-// http.Server's handler through package http2. A connection goes there when ALPN has chosen "h2", or,
-// in cleartext, when it begins with the preface of HTTP/2 and srv.Protocols allows that. For the states
-// of conn it is hijacked from then on; its reference to the call ends with its last state, Closed.
+// This file gives connections that speak HTTP/2 to a server of package h2, which calls the http.Server's
+// handler through package httpstream: when ALPN has chosen "h2", or a connection in cleartext begins
+// with HTTP/2's preface, and srv.Protocols allows that. For package h1 the connection is hijacked from
+// then on; its reference to the call ends with its last state, Closed.
 
-// newStreams returns the server of the call's HTTP/2 connections, or nil if net/http serves them: it
-// has no HTTP/2 for such connections either, or whyNetHTTP2 has a reason.
+// newStreams returns the server of the call's HTTP/2 connections. It is nil if the http.Server has no
+// HTTP/2 for them, or whyNetHTTP2 has a reason why net/http serves them.
 func (call *serveCall) newStreams() *h2.Server {
 	s := call.server
 	offered := protocols(s.srv).HTTP2()
@@ -56,8 +56,8 @@ func (s *Server) whyNetHTTP2() string {
 	return ""
 }
 
-// http2Config returns the http.Server's limits and timeouts. Where net/http has none, or a higher
-// one, and the program sets none, package h2's count.
+// http2Config returns the http.Server's limits and timeouts. If the program sets none, and net/http has
+// none or a higher one, package h2's count.
 func (s *Server) http2Config() h2.Config {
 	const perField, typicalFields = 32, 10 // net/http's overhead for MaxHeaderBytes
 	limit := s.srv.MaxHeaderBytes
@@ -113,7 +113,8 @@ func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 
 func (h http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
 
-// allowsHTTP2 reports whether TLS has agreed on HTTP/2 in a way that allows it.
+// allowsHTTP2 reports whether a handshake has agreed on HTTP/2 with a version and cipher suite that
+// allow it.
 func (s *Server) allowsHTTP2(state tls.ConnectionState) bool {
 	if state.NegotiatedProtocol != "h2" || state.Version < tls.VersionTLS12 {
 		return false
@@ -122,15 +123,13 @@ func (s *Server) allowsHTTP2(state tls.ConnectionState) bool {
 	return state.Version > tls.VersionTLS12 || isModern(state.CipherSuite) || config != nil && config.PermitProhibitedCipherSuites
 }
 
-// isModern reports whether a cipher suite of TLS 1.2 is ephemeral and authenticated (RFC 9113,
-// section 9.2.2).
+// isModern reports whether a cipher suite of TLS 1.2 is ephemeral and authenticated (RFC 9113, 9.2.2).
 func isModern(suite uint16) bool {
 	name := tls.CipherSuiteName(suite)
 	return strings.HasPrefix(name, "TLS_ECDHE_") && (strings.Contains(name, "_GCM_") || strings.Contains(name, "_POLY1305"))
 }
 
-// serveHTTP2 gives a connection that a worker has to the call's server of streams, with the bytes that
-// were read.
+// serveHTTP2 gives a connection, with the bytes that were read, to the call's server of streams.
 func (call *serveCall) serveHTTP2(c *h1.Conn, unread []byte) {
 	if !c.Leave(false) {
 		return
@@ -155,18 +154,18 @@ func (call *serveCall) serveHTTP2(c *h1.Conn, unread []byte) {
 	}
 }
 
-// firstStreamTime is how long a connection that begins during a drain stays for its first stream, which
-// ends the wait. A client that is told to leave before that takes the connection for a failed one:
-// net/http's fails the request.
+// firstStreamTime is how long a connection that begins during a drain stays for its first stream. A
+// client that is told to leave before that takes the connection for a failed one: net/http's fails the
+// request.
 const firstStreamTime = time.Second
 
-// isDraining reports whether clients that speak HTTP/2 are told to open no more streams.
+// isDraining reports whether HTTP/2 clients are told to open no more streams.
 func (call *serveCall) isDraining() bool { return call.leaving.Load() || call.server.draining.Load() }
 
 // errHook is for a connection whose hook has panicked.
 var errHook = errors.New("httpadapter: a hook has panicked")
 
-// drainHTTP2 tells clients that speak HTTP/2 to open no more streams.
+// drainHTTP2 tells HTTP/2 clients to open no more streams.
 func (call *serveCall) drainHTTP2() {
 	if call.streams == nil {
 		return
@@ -176,14 +175,13 @@ func (call *serveCall) drainHTTP2() {
 	_ = call.streams.Shutdown(ctx) // without waiting
 }
 
-// closeHTTP2 closes the connections that speak HTTP/2.
 func (call *serveCall) closeHTTP2() {
 	if call.streams != nil {
 		_ = call.streams.Close()
 	}
 }
 
-// drainIdleHTTP2 is drainHTTP2 for connections without streams, while keep-alives are off.
+// drainIdleHTTP2 is drainHTTP2 for connections without streams.
 func (call *serveCall) drainIdleHTTP2() {
 	if call.streams != nil {
 		call.streams.GoAwayIdle()

@@ -32,11 +32,10 @@ type StreamHandler interface {
 	Streams() (h h2.Handler, takes func(*h2.Request) bool)
 }
 
-// streamHandlerResets is how many streams a client may reset at once if there is a StreamHandler: a
-// program may end as many watches.
+// streamHandlerResets is how many streams a client of a StreamHandler may reset at once: a program may
+// end as many watches.
 const streamHandlerResets = 20_000
 
-// streamHandler returns the user's handler as a StreamHandler, or nil.
 func (s *Server) streamHandler() StreamHandler {
 	h, _ := s.user.handler.(StreamHandler)
 	return h

@@ -9,17 +9,16 @@ import (
 	"github.com/percore/percore"
 )
 
-// nethttpListener is the listener that net/http's own Serve accepts from: the guards, the connections
-// that aren't percore's, and those that speak a protocol of net/http's. There is one for each call of
-// Serve.
+// nethttpListener is the listener that net/http's own Serve accepts from, one for each serveCall. It has
+// the guards, the connections that aren't percore's, and those that speak a protocol of net/http's.
 type nethttpListener struct {
 	// immutable
 	call *serveCall
 	wake chan struct{} // has a token if ready or closed may have changed
-	told chan struct{} // has a token when a connection was introduced, or never will be
+	told chan struct{} // has a token when a foreign connection was introduced, or never will be
 
 	// owned by the goroutine that net/http accepts on
-	introduces bool // net/http calls the hooks for a connection that isn't ours
+	introduces bool // net/http is calling the hooks for a foreign connection
 
 	mu struct {
 		sync.Mutex
@@ -32,7 +31,6 @@ func newNethttpListener(call *serveCall) *nethttpListener {
 	return &nethttpListener{call: call, wake: make(chan struct{}, 1), told: make(chan struct{}, 1)}
 }
 
-// Accept returns the next connection.
 func (l *nethttpListener) Accept() (net.Conn, error) {
 	l.introduced()
 	for {
@@ -49,7 +47,6 @@ func (l *nethttpListener) Accept() (net.Conn, error) {
 	}
 }
 
-// next takes a connection out of the queue. It is called by one goroutine.
 func (l *nethttpListener) next() (nc net.Conn, closed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +78,6 @@ func (l *nethttpListener) Close() error {
 	return call.closeErr
 }
 
-// Addr returns the address of the listener.
 func (l *nethttpListener) Addr() net.Addr { return l.call.listener.Addr() }
 
 // end ends Accept, and reports whether it hadn't been ended already.
@@ -131,13 +127,13 @@ func (l *nethttpListener) drop() {
 	}
 }
 
-// isForeign reports whether a connection isn't ours, so that introduce waits for its hooks.
+// isForeign reports whether a connection is neither ours nor a guard.
 func (l *nethttpListener) isForeign(nc net.Conn) bool {
 	_, isGuard := nc.(guardConn)
 	return !isGuard && l.call.server.oursOf(nc) == nil
 }
 
-// introduce gives net/http a connection that isn't ours, and returns when the hooks were called for it:
+// introduce gives net/http a foreign connection, and returns when net/http has called the hooks for it:
 // for one connection of the call at a time, and before Serve returns.
 func (l *nethttpListener) introduce(nc net.Conn) {
 	l.call.introducing.Lock()
@@ -149,8 +145,8 @@ func (l *nethttpListener) introduce(nc net.Conn) {
 	<-l.told
 }
 
-// introduced lets introduce go on when net/http has called the hooks for the connection, which it does
-// before it accepts the next, or returns.
+// introduced lets introduce go on. net/http has called the hooks for a connection when it accepts the
+// next, or returns.
 func (l *nethttpListener) introduced() {
 	if l.introduces {
 		l.introduces = false
@@ -158,7 +154,7 @@ func (l *nethttpListener) introduced() {
 	}
 }
 
-// nameOf names the type of a connection that isn't percore's, over TLS that of the one below.
+// nameOf names the type of a foreign connection, and over TLS that of the one below.
 func nameOf(nc net.Conn) string {
 	if tc, ok := nc.(*tls.Conn); ok {
 		return fmt.Sprintf("%T above %T", tc, tc.NetConn())

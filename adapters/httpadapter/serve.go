@@ -50,7 +50,6 @@ func serverOf(srv *http.Server) *Server {
 	return s
 }
 
-// enroll notes the Server of an http.Server.
 func enroll(s *Server) {
 	enrolled.Lock()
 	defer enrolled.Unlock()

@@ -18,11 +18,11 @@ import (
 	"github.com/percore/percore/internal/serving"
 )
 
-// serveCall is one call of Serve: a listener, its connections, and the listener through which net/http
-// gets connections that aren't ours, and tells the call that it ends.
+// serveCall is one call of Serve: a listener, its connections, and the listener that gives net/http the
+// connections that aren't ours, and that net/http closes when it shuts down.
 //
 // It may outlive the call: connections go on after their listener was closed. It ends with the last
-// accept loop or connection, or when net/http closes its listener, which is how net/http shuts down.
+// accept loop or connection.
 type serveCall struct {
 	// immutable
 	server   *Server
@@ -33,10 +33,10 @@ type serveCall struct {
 	ctx      context.Context // of connections, before the user's ConnContext
 	sockets  []net.Listener  // the listener's, to accept from
 	nethttp  *nethttpListener
-	keeps    bool       // percore's connections are served here, and otherwise by net/http
+	keeps    bool       // percore's connections are served here, and not by net/http
 	http1    *h1.Server // of percore's connections, with a queue for each socket
 	streams  *h2.Server // of those that speak HTTP/2; nil: net/http serves them, if it speaks that
-	guards   []*guard   // that must be in their place before a connection is accepted
+	guards   []*guard   // must be in their place before a connection is accepted
 
 	served chan error    // the result of net/http's Serve
 	done   chan struct{} // closed with the last reference
@@ -131,8 +131,7 @@ func (call *serveCall) addGuards() {
 	call.nethttp.push(idle)
 }
 
-// perLoop returns the listeners to accept from: one per socket if there are several,
-// and descriptors for them.
+// perLoop returns the listeners to accept from: one per socket, if there are descriptors for that.
 func perLoop(l net.Listener) []net.Listener {
 	if pl, ok := l.(*percore.Listener); ok {
 		if split, err := pl.PerLoop(); err == nil {
@@ -180,15 +179,14 @@ func (call *serveCall) run() error {
 	return err
 }
 
-// acceptLoop accepts connections of a socket until that fails permanently. Temporary failures are logged
-// and waited out as net/http does.
+// acceptLoop accepts connections until that fails permanently. It logs temporary failures, and waits, as
+// net/http does.
 func (call *serveCall) acceptLoop(from net.Listener, q *h1.Queue) error {
 	return serving.Accept(from, call.ended.Load, func(err error, in time.Duration) {
 		call.server.logf("http: Accept error: %v; retrying in %v", err, in)
 	}, func(nc net.Conn) { call.accepted(nc, q) })
 }
 
-// accepted takes a new connection in.
 func (call *serveCall) accepted(nc net.Conn, q *h1.Queue) {
 	pc, ok := nc.(*percore.Conn)
 	if ok && call.keeps {
@@ -206,7 +204,7 @@ func (call *serveCall) accepted(nc net.Conn, q *h1.Queue) {
 	call.nethttp.introduce(nc)
 }
 
-// release drops a reference. With the last one net/http has nothing to wait for any more.
+// release drops a reference, and with the last one ends the call.
 func (call *serveCall) release() {
 	if call.refs.Add(-1) > 0 {
 		return
@@ -221,8 +219,8 @@ func (call *serveCall) release() {
 	close(call.done)
 }
 
-// close ends the call: the listener, and all connections. net/http itself closes only a listener that it
-// has begun to accept from.
+// close closes the listener, which net/http does only if it has begun to accept from it, and all
+// connections.
 func (call *serveCall) close() {
 	_ = call.nethttp.Close()
 	call.http1.CloseKept()
@@ -235,15 +233,15 @@ func (call *serveCall) closeServed() {
 	call.closeHTTP2()
 }
 
-// KeepAlives reports whether a connection may wait for another request. It is for both hosts.
+// KeepAlives reports whether connections may wait for another request. It is for both hosts.
 func (call *serveCall) KeepAlives() bool {
 	return !call.ended.Load() && !call.keepAlivesOff.Load()
 }
 
-// Logf writes a line to the server's log. It is for both hosts.
+// Logf is for both hosts.
 func (call *serveCall) Logf(format string, args ...any) { call.server.logf(format, args...) }
 
-// warnForeign logs, once, that only their type keeps connections from being served here.
+// warnForeign logs once that only their type keeps connections from being served here.
 func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return

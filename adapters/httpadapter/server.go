@@ -118,9 +118,8 @@ func (s *Server) ListenAndServe() error {
 	return s.Serve(l)
 }
 
-// ListenAndServeTLS listens on the TCP address in the http.Server's Addr
-// (":https" if it is empty) with [percore.Listen] and serves TLS. See
-// [http.Server.ListenAndServeTLS].
+// ListenAndServeTLS listens on the TCP address in the http.Server's Addr (":https" if it is empty) with
+// [percore.Listen] and serves TLS. See [http.Server.ListenAndServeTLS].
 func (s *Server) ListenAndServeTLS(certFile, keyFile string) error {
 	l, err := s.listenOn(":https")
 	if err != nil {
@@ -156,17 +155,14 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.serve(l, nil)
 }
 
-// errNilListener is the error of Serve instead of a panic on another goroutine.
 var errNilListener = errors.New("httpadapter: Serve was called with a nil net.Listener; " +
 	"look at the error of the function that should have made it")
 
-// errNilContext is the error of a method that was called with a nil context.
 func errNilContext(method string) error {
 	return errors.New("httpadapter: " + method + " was called with a nil context.Context: pass one")
 }
 
-// ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes
-// them.
+// ServeTLS is Serve for TLS, with certificates as [http.Server.ServeTLS] takes them.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	if l == nil {
 		return errNilListener
@@ -220,7 +216,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// close notes that the server is closed and returns its calls.
 func (s *Server) close() []*serveCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +257,6 @@ func (s *Server) SetKeepAlivesEnabled(v bool) {
 	}
 }
 
-// install replaces the user's hooks with the Server's.
 func (s *Server) install() {
 	s.used.Store(true)
 	counters.Enlist(servers, s, s.counters)
@@ -280,7 +274,7 @@ func (s *Server) install() {
 	}
 }
 
-// canReadTLS reports whether connections can wait above crypto/tls. It says so in the log if they can't.
+// canReadTLS reports whether connections can wait above crypto/tls. If not it logs that.
 func (s *Server) canReadTLS() bool {
 	err := s.checkTLS()
 	if err != nil {
@@ -291,7 +285,6 @@ func (s *Server) canReadTLS() bool {
 	return err == nil
 }
 
-// logf logs as net/http's server does.
 func (s *Server) logf(format string, args ...any) {
 	if s.srv.ErrorLog != nil {
 		s.srv.ErrorLog.Printf(format, args...)

@@ -8,8 +8,6 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// This file has the meaning of the http.Server's other fields.
-
 // fieldsMax returns how many lines the fields of a header may have.
 func fieldsMax(srv *http.Server) int {
 	if n := maxHeaderValueCount(srv); n > 0 {
@@ -18,7 +16,6 @@ func fieldsMax(srv *http.Server) int {
 	return http1.FieldsMax
 }
 
-// maxHeaderValueCount returns the field of that name, or 0.
 func maxHeaderValueCount(srv *http.Server) int {
 	if f := fieldOfGo127(srv, "MaxHeaderValueCount"); f.IsValid() {
 		return int(f.Int())
@@ -26,8 +23,8 @@ func maxHeaderValueCount(srv *http.Server) int {
 	return 0
 }
 
-// prioritiesOf returns what srv does with the priorities of RFC 9218: net/http serves them since Go
-// 1.27, and can be told not to.
+// prioritiesOf returns what srv does with the priorities of RFC 9218, which net/http serves since Go
+// 1.27.
 func prioritiesOf(srv *http.Server) h2.Priorities {
 	switch f := fieldOfGo127(srv, "DisableClientPriority"); {
 	case !f.IsValid():
@@ -43,16 +40,14 @@ func fieldOfGo127(srv *http.Server, name string) reflect.Value {
 	return reflect.ValueOf(srv).Elem().FieldByName(name)
 }
 
-// protocols returns the protocols that srv speaks, once net/http has set up HTTP/2: it has then
-// put it into TLSNextProto unless it is switched off in one of several ways.
+// protocols returns the protocols that srv speaks, once net/http has set up HTTP/2.
 func protocols(srv *http.Server) http.Protocols {
 	if srv.Protocols != nil {
 		return *srv.Protocols
 	}
 	var p http.Protocols
 	p.SetHTTP1(true)
-	_, h2 := srv.TLSNextProto["h2"]
-	p.SetHTTP2(h2)
+	p.SetHTTP2(speaksHTTP2(srv))
 	return p
 }
 

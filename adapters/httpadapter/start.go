@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// startServe calls serve, which is one of net/http's methods of that name, with a listener that fails
-// at once. It returns the reason why net/http refuses to serve: the server is shut down, or its
-// configuration is wrong. Otherwise it returns nil.
+// startServe calls serve, a method of the http.Server's, with a listener that fails at once. It returns
+// why net/http refuses to serve: the server is shut down, or its configuration is wrong. Otherwise it
+// returns nil.
 func startServe(serve func(net.Listener) error) error {
 	if err := serve(startListener{}); err != errStart {
 		return err
@@ -27,7 +27,6 @@ func (startListener) Accept() (net.Conn, error) { return nil, errStart }
 func (startListener) Close() error              { return nil }
 func (startListener) Addr() net.Addr            { return startAddr{} }
 
-// startAddr is the address of startListener.
 type startAddr struct{}
 
 func (startAddr) Network() string { return "start" }

@@ -41,8 +41,7 @@ type Stats struct {
 	Unsafe bool
 }
 
-// The counters of connections that leave HTTP/1, or never get here. Each counter is also in metrics
-// and in Stats.
+// The counters of connections that h1 doesn't count. Each is also in metrics and in Stats.
 const (
 	countForeign = h1.Counters + iota
 	countHTTP2
@@ -50,7 +49,7 @@ const (
 	counterCount
 )
 
-// metrics are most of the counters as metrics of the process.
+// metrics are most of the counters as metrics: readMetrics has the others.
 var metrics = []struct {
 	h1.Counter
 	percore.Metric
@@ -58,7 +57,7 @@ var metrics = []struct {
 	{h1.CountWaiting, connsMetric("waiting")},
 	{h1.CountParked, connsMetric("parked")},
 	{h1.CountServing, connsMetric("serving")},
-	{h1.CountConns, connsMetric("handshake")}, // without the others: see metrics
+	{h1.CountConns, connsMetric("handshake")}, // without the others: see readMetrics
 	{h1.CountDetached, percore.Metric{Name: "detached_answers", Help: "Answers that go on after their handler has returned"}},
 	{h1.CountHandedOver, percore.Metric{Name: "handed_over_connections_total", Help: "Connections that another process has taken over"}},
 	{h1.CountAdopted, percore.Metric{Name: "adopted_connections_total", Help: "Connections that have come from another process, where they had requests"}},
@@ -78,7 +77,7 @@ func connsMetric(state string) percore.Metric {
 
 func init() { percore.RegisterAdapter("http", readMetrics) }
 
-// servers has the counters of the process's Servers.
+// servers has the counters of all Servers of the process.
 var servers = counters.NewRegister(counterCount)
 
 // Stats returns the counters. On anything but Linux only Foreign counts.
@@ -122,8 +121,8 @@ func (s *Server) HTTP2Stats() h2.Stats {
 	return stats
 }
 
-// keepStreamsLocked adds the server of a call's HTTP/2 connections to those that HTTP2Stats counts. It
-// drops those of earlier calls that have nothing left to count. The Server's mu is held.
+// keepStreamsLocked makes HTTP2Stats count the server of a call's HTTP/2 connections. It drops those of
+// earlier calls that have nothing left to count. The Server's mu is held.
 func (s *Server) keepStreamsLocked(streams *h2.Server) {
 	s.mu.streams = slices.DeleteFunc(s.mu.streams, func(old *h2.Server) bool {
 		for call := range s.mu.calls {
@@ -144,7 +143,7 @@ func (s *Server) keepStreamsLocked(streams *h2.Server) {
 // readMetrics returns the sums over all Servers of the process.
 func readMetrics() []percore.Metric {
 	t := servers.Sums()
-	// Of the connections those that do nothing else. The counters were read one after the other.
+	// Connections that do nothing else are in a handshake. The counters were not read at one instant.
 	t[h1.CountConns] = max(t[h1.CountConns]-t[h1.CountWaiting]-t[h1.CountParked]-t[h1.CountServing], 0)
 	var all []percore.Metric
 	for _, m := range metrics {

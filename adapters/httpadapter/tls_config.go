@@ -8,10 +8,8 @@ import (
 )
 
 // tlsConfig returns the configuration that [http.Server.ServeTLS] would make of the http.Server's
-// TLSConfig and the certificate.
-//
-// net/http sets up HTTP/2, and finds fault with certificates, in ServeTLS only,
-// so that is called, with a listener that has nothing to accept.
+// TLSConfig and the certificate. It calls ServeTLS with nothing to accept: only there net/http sets up
+// HTTP/2 and checks certificates.
 func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	s.installed.Do(s.install)
 	err := startServe(func(l net.Listener) error { return s.srv.ServeTLS(l, certFile, keyFile) })
@@ -34,8 +32,8 @@ func (s *Server) tlsConfig(certFile, keyFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// nextProtos returns a copy of protos, for ALPN, that has "h2" and "http/1.1"
-// exactly if they are spoken.
+// nextProtos returns a copy of protos, for ALPN, that has "h2" and "http/1.1" exactly if they are
+// spoken.
 func nextProtos(protos []string, spoken http.Protocols) []string {
 	protos = slices.Clone(protos)
 	for _, p := range []struct {

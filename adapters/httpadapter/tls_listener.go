@@ -9,17 +9,15 @@ import (
 	"github.com/percore/percore"
 )
 
-// This file handles listeners that tls.NewListener has made around percore's: programs pass them to
-// Serve if they are older than ServeTLS, or have a configuration of their own. Connections are
-// accepted from the listener below, as without TLS. crypto/tls's listener makes the *tls.Conn of each,
-// with the program's configuration, above a conn.
+// This file is for listeners that tls.NewListener has made around percore's, which programs pass to
+// Serve. Connections are accepted from the listener below, as without TLS.
 //
-// crypto/tls doesn't show the configuration. But its listener is a struct whose first field, for the
-// listener below, is exported. A copy of the struct with another listener in that field does the same
-// to a connection as the original. If a version of crypto/tls has another struct, net/http serves such
-// listeners.
+// crypto/tls doesn't show the configuration of its listener. But that is a struct whose first field, the
+// listener below, is exported. A copy of the struct with another listener in that field makes the same
+// *tls.Conn of a connection as the original. If a version of crypto/tls has another struct, net/http
+// serves such listeners.
 
-// tlsSide makes the server's side of a TLS connection above nc. It is not safe for concurrent use.
+// tlsSide makes the server's side of TLS above nc. It is not safe for concurrent use.
 type tlsSide func(nc net.Conn) *tls.Conn
 
 // tlsListenerType is the type of what tls.NewListener returns.
@@ -62,11 +60,10 @@ func tlsSideOf(l net.Listener) tlsSide {
 	}
 }
 
-// oneConn is a listener that has the next connection.
+// oneConn is a listener that accepts next.
 type oneConn struct {
 	net.Listener // nil
 	next         net.Conn
 }
 
-// Accept returns the next connection.
 func (l *oneConn) Accept() (net.Conn, error) { return l.next, nil }
