@@ -6,12 +6,9 @@ import (
 	"net/http"
 )
 
-// A Beginning is how far the header of a request outside the subset was looked at, as far as it has
-// come. It makes a slow header cost no more than a quick one: each line is looked at once, however many
-// pieces the header comes in, and is read once more when the header is whole.
-//
-// net/http reads a header line by line, and answers at the first line that is wrong. So a server that
-// waits for the end of the header must look at each line when it comes.
+// A Beginning is how far the header of an odd request was looked at. net/http reads a header line by
+// line, and answers at the first invalid one. So each line is looked at when it comes, once, however
+// many pieces the header comes in, and is read once more when the header is complete.
 type Beginning struct {
 	looked int // bytes of whole lines that may begin a header
 	lines  int // the lines of fields among them
@@ -22,12 +19,12 @@ type Progress uint8
 
 const (
 	Begun   Progress = iota // the header goes on
-	Ready                   // it is whole, or wrong: http.ReadRequest knows
+	Ready                   // it is complete, or invalid: http.ReadRequest knows
 	TooMany                 // it has more lines than it may have
 )
 
-// Look looks at what was added to p, a header of at most linesMax lines, since it was called last. end
-// is where a header that is whole ends, and 0 if it isn't.
+// Look looks at what was added to p, a header of at most linesMax lines, since the last call. end is
+// where a complete header ends, and 0 for others.
 func (b *Beginning) Look(p []byte, linesMax int) (state Progress, end int) {
 	from, lines := b.looked, b.lines
 	for pos := from; ; {
@@ -54,9 +51,8 @@ func (b *Beginning) Look(p []byte, linesMax int) (state Progress, end int) {
 	}
 }
 
-// check lets http.ReadRequest look at whole lines, which begin at from, behind so many lines of fields.
-// Behind a good first line and a good field it takes or refuses a line as it does in the line's own
-// place.
+// check lets http.ReadRequest look at complete lines, which begin at from, after so many lines of
+// fields. After a good first line and a good field it judges a line as it does in the line's own place.
 func (b *Beginning) check(added []byte, from, lines int) Progress {
 	if len(added) == 0 {
 		return Begun
@@ -75,8 +71,8 @@ func (b *Beginning) check(added []byte, from, lines int) Progress {
 	return Begun
 }
 
-// ReadRequest is http.ReadRequest of the header at the start of p, behind which it finds end. It also
-// returns how many bytes it has read of p, and whether it has looked at all of p. The caller must
+// ReadRequest is http.ReadRequest of the header at the start of p, after which it finds end. It also
+// returns how many bytes of p it has used, and whether it has looked at all of p. The caller must
 // replace the request's Body.
 func ReadRequest(p []byte, end error) (r *http.Request, used int, all bool, err error) {
 	return readRequest("", p, end)

@@ -8,9 +8,9 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// Detach moves the rest of the answer to a new Response on conn, which goes on where this one is. From
-// then on this one takes nothing: a handler and its middleware, which have it, can't get in the way of
-// what the owner of the new one writes. It returns nil if the answer has ended, or was hijacked.
+// Detach moves the rest of the answer to a new Response on conn. From then on this one, which the
+// handler and its middleware have, takes nothing. It returns nil if the answer has ended, or was
+// hijacked.
 func (w *Response) Detach(conn Conn) *Response {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -27,8 +27,8 @@ func (w *Response) Detach(conn Conn) *Response {
 	return d
 }
 
-// SentPlain reports whether the header was sent, and says nothing about a coding of the body. So a
-// wrapper of the http.ResponseWriter leaves the body as it is.
+// SentPlain reports whether the header was sent without a Content-Encoding, so that a wrapper of the
+// http.ResponseWriter must leave the body as it is.
 func (w *Response) SentPlain() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,8 +50,7 @@ func (w *Response) IsWhole() bool {
 	return w.wrote && !semantics.BodyAllowed(w.status) || w.sent && w.isHead
 }
 
-// EndsConn reports whether the answer is known to end the connection, so that it doesn't wait for the
-// rest of the request.
+// EndsConn reports whether the answer is known to end the connection.
 func (w *Response) EndsConn() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

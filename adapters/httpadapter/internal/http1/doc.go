@@ -30,10 +30,9 @@
 // # Odd requests
 //
 // A [Beginning] looks at each line of a header as it comes, until the header is complete or invalid.
-// Then [ReadRequest] reads it from memory, and [Check] makes the further checks of net/http's
-// server. [Refusal] has the bytes that net/http sends to refuse a request, before it closes the
-// connection. The rules are in rules.go, and in versions.go and versions_go126.go if they differ
-// between versions of Go.
+// Then [ReadRequest] reads it from memory, and [Check] makes the further checks of net/http's server.
+// [Refusal] has the bytes that net/http sends to refuse a request, before it closes the connection. The
+// rules are in rules.go, and in versions.go and versions_go126.go if they differ between versions of Go.
 //
 // # Answers
 //

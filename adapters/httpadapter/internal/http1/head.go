@@ -80,15 +80,12 @@ type Head struct {
 // Scan looks for a complete header at the start of p, of at most limitBytes. h is valid only if it
 // returns Plain.
 //
-// With http.Server.MaxHeaderBytes as the limit, or http.DefaultMaxHeaderBytes if that is not
-// positive, Scan takes no header that net/http answers with 431: net/http's own limit is 4,096
-// bytes higher. A server that sets MaxHeaderValueCount (Go 1.27) must compare h.Fields with it as
-// well.
+// With http.Server.MaxHeaderBytes or http.DefaultMaxHeaderBytes as the limit, Scan takes no header that
+// net/http answers with 431: net/http's own limit is 4,096 bytes higher. A server with
+// MaxHeaderValueCount (Go 1.27) must compare h.Fields with it as well.
 //
-// Each call scans from the start. Only a line feed can complete a header, so a caller that receives
-// a header in small pieces need not call Scan for each of them. It calls Scan when a piece contains
-// a line feed, and when limitBytes have arrived. That is at most once per line, and the subset
-// limits the lines.
+// Each call scans from the start. Only a line feed can complete a header, so a caller that receives a
+// header in small pieces need call Scan only for those with a line feed, and when limitBytes have come.
 func (h *Head) Scan(p []byte, limitBytes int) Verdict {
 	if len(p) > limitBytes {
 		p = p[:limitBytes]
@@ -139,7 +136,6 @@ func (h *Head) scanFields(p []byte, pos int) Verdict {
 	}
 }
 
-// end is for a header that is whole.
 func (h *Head) end() Verdict {
 	switch {
 	case h.host < 0:
@@ -276,8 +272,8 @@ func (h *Head) scanField(p []byte, start, end int) Verdict {
 	return h.heed(p[f.name:f.nameEnd], p[i:end])
 }
 
-// isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80
-// on. It checks eight bytes at a time: most values have no tab, and need no second check.
+// isValue reports whether a field's value has only visible bytes, spaces, tabs, and bytes from 0x80 on.
+// It checks eight bytes at a time, and those with a tab or worse one by one.
 func isValue(v []byte) bool {
 	for len(v) >= 8 {
 		x := binary.LittleEndian.Uint64(v)

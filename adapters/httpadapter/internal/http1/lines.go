@@ -57,8 +57,8 @@ type kinds uint8
 func (ks *kinds) set(k kind)     { *ks |= 1 << k }
 func (ks kinds) has(k kind) bool { return ks&(1<<k) != 0 }
 
-// A snapshot holds everything about the header at WriteHeader that later decisions need. The
-// handler may change the header afterwards.
+// A snapshot has what later decisions need of the header at WriteHeader. The handler may change it
+// afterwards.
 type snapshot struct {
 	values   *fieldValues // nil: the header has none of these fields
 	lines    [droppable]span
@@ -74,7 +74,6 @@ type fieldValues struct {
 	trailers   []string // the canonical names that Trailer declares
 }
 
-// declared returns the values. They are empty if the snapshot has no values.
 func (s *snapshot) declared() fieldValues {
 	if s.values == nil {
 		return fieldValues{}
@@ -82,7 +81,6 @@ func (s *snapshot) declared() fieldValues {
 	return *s.values
 }
 
-// declare returns the values for the caller to set.
 func (s *snapshot) declare() *fieldValues {
 	if s.values == nil {
 		s.values = new(fieldValues)
@@ -220,9 +218,8 @@ func isUpgrade(h http.Header) bool {
 		})
 }
 
-// HasToken reports whether a list contains a token, which is in lower case, ignoring case. Tokens may be
-// separated by spaces as well as commas, since net/http reads the Connection field of an answer this
-// way.
+// HasToken reports whether a list contains a token, which is in lower case, ignoring case. Spaces also
+// separate tokens: net/http reads the Connection field of an answer so.
 func HasToken(list, token string) bool {
 	for t := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
 		if equalFold(t, token) {
@@ -245,7 +242,7 @@ func (s *snapshot) declareTrailers(values []string) {
 	}
 }
 
-// appendTrailers appends the declared trailers, and the fields whose names have the prefix.
+// appendTrailers appends the declared trailers, and the fields with http.TrailerPrefix.
 func (w *Response) appendTrailers() {
 	var t http.Header
 	add := func(name string, values []string) {

@@ -10,17 +10,15 @@ import (
 	"github.com/percore/percore/internal/pool"
 )
 
-// Pools of the memory that answers need. Only the Response writes to it, and lends it only to code
-// in the standard library or the adapter. A Response gives it back when it has nothing to keep in
-// it.
+// Pools of the memory that answers need. Only the Response writes to it, and lends it only to code in
+// the standard library or the adapter.
 var (
 	bodies = sync.Pool{New: func() any { return new([bodyBytesMax]byte) }}
 	outs   = sync.Pool{New: func() any { return new([outBytesCap]byte) }}
 	copies = sync.Pool{New: func() any { return new([copyBytes]byte) }}
 )
 
-// copyBytes is how many bytes a copy reads at once. It is the same as in net/http, since it decides
-// the size of the chunks.
+// copyBytes is how many bytes a copy reads at once: as in net/http, since it decides the chunks' size.
 const copyBytes = 32 << 10
 
 // takeBody returns the body, with memory for more of it.
@@ -31,7 +29,6 @@ func (w *Response) takeBody() []byte {
 	return w.body
 }
 
-// releaseBody returns the body's memory to its pool.
 func (w *Response) releaseBody() {
 	if w.body != nil {
 		bodies.Put((*[bodyBytesMax]byte)(w.body[:bodyBytesMax]))
@@ -58,16 +55,16 @@ func (w *Response) releaseIdle() {
 	}
 }
 
-// ReleaseOut takes back the memory of bytes from [Response.Out] once they are sent. Memory of
-// another size is left to the garbage collector.
+// ReleaseOut takes back the memory of [Response.Out]'s bytes. Memory of another size is left to the
+// garbage collector.
 func ReleaseOut(out []byte) {
 	if cap(out) == outBytesCap {
 		outs.Put((*[outBytesCap]byte)(out[:outBytesCap]))
 	}
 }
 
-// isTrusted reports whether a reader is one of the standard library's, which don't keep the memory
-// they read into. Other readers might, though they should not.
+// isTrusted reports whether a reader is known not to keep the memory that it reads into. Others might,
+// though they should not.
 func isTrusted(r io.Reader) bool {
 	for {
 		switch v := r.(type) {
@@ -100,9 +97,9 @@ type Body interface {
 // longCopyBytes is how many bytes CopyBody reads at once of a long body.
 const longCopyBytes = 64 << 10
 
-// CopyBody is io.Copy for the method WriteTo of a body. A long body is read in longer pieces, into
-// memory of the pool, if the writer is known not to keep it. Others might, though they should not, and
-// would see bytes of other bodies in it. For these a short body takes no more memory than it needs.
+// CopyBody is io.Copy for the method WriteTo of a body. If the writer is known not to keep memory, a
+// long body is read in longer pieces, into memory of the pool. Other writers might keep it, and see
+// bytes of other bodies there. For these a short body takes no more memory than it needs.
 func CopyBody(w io.Writer, body Body) (written int64, err error) {
 	_, isFile := w.(*os.File)
 	_, copies := w.(io.ReaderFrom)

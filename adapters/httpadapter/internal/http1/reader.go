@@ -23,14 +23,13 @@ type source struct {
 	end   error
 }
 
-// readers has those of which nothing is used any more.
 var readers = sync.Pool{New: func() any {
 	r := new(Reader)
 	r.Reader = *bufio.NewReader(&r.from)
 	return r
 }}
 
-// NewReader returns a Reader of first, of p, and of what rest has behind that. It keeps nothing of p.
+// NewReader returns a Reader of first, then p, then rest. It keeps nothing of p.
 func NewReader(first string, p []byte, rest io.Reader) *Reader {
 	r := readers.Get().(*Reader)
 	r.from = source{first: first, left: p, rest: rest}

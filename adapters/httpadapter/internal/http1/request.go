@@ -8,16 +8,13 @@ import (
 	"strings"
 )
 
-// blank is the start of every request: only [http.Request.WithContext] can give a request its
-// context.
+// blank is the start of every request: only [http.Request.WithContext] can give a request its context.
 var blank http.Request
 
-// Request builds the request in r from the head h, which was scanned at the start of p. r must be
-// new for each request, since handlers may keep it. Request copies everything it needs from p, so p
-// may be overwritten afterwards. It writes the canonical form of the fields' names into p.
-//
-// All fields are set as net/http sets them, except RemoteAddr, TLS, and the Body of a request that
-// has content. The caller must set these.
+// Request builds the request of the head h, which was scanned at the start of p, in r, which must be
+// new: handlers may keep it. Request copies what it needs from p, where it writes the fields' names in
+// their canonical form. It sets all fields as net/http does, except RemoteAddr, TLS, and the Body of a
+// request that has content, which the caller must set.
 //
 // It returns false if package url can't parse the target; then net/http must refuse the request.
 func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool) {
@@ -58,7 +55,6 @@ func (h *Head) Request(ctx context.Context, p []byte, r *http.Request) (ok bool)
 	return true
 }
 
-// canonicalize rewrites the names of the fields in their canonical form.
 func (h *Head) canonicalize(p []byte) {
 	for left := h.odd; left != 0; left &= left - 1 {
 		f := &h.fields[bits.TrailingZeros64(left)]
@@ -73,8 +69,8 @@ func (h *Head) canonicalize(p []byte) {
 	}
 }
 
-// Memory for the URL of a request and the values of its fields: enough for most programs, and for
-// browsers. A handler that keeps one of them keeps both, so this is for short headers.
+// Memory for the URL and the values of the fields of most programs' requests, and of browsers'. A
+// handler that keeps one of them keeps both, so this is for short headers.
 type (
 	partsOfFew struct {
 		url    url.URL
@@ -105,9 +101,9 @@ func (h *Head) allocParts() (*url.URL, []string) {
 	}
 }
 
-// A cutter makes strings from the parts of a header, in the order of their positions. A string that
-// a handler keeps alive keeps its whole chunk alive, so parts share at most chunkBytes of memory. A
-// short header is one allocation, and a long one takes several.
+// A cutter makes strings from the parts of a header, in the order of their positions. A string keeps its
+// whole chunk alive, so parts share at most chunkBytes: a short header is one allocation, a long one
+// several.
 type cutter struct {
 	p        []byte
 	chunk    string // a copy of p[from:to]
@@ -182,8 +178,7 @@ func fixPragma(header http.Header) {
 	}
 }
 
-// methodOf returns the method, which ends at end. Common methods don't keep memory of the request
-// alive.
+// methodOf returns the method, which ends at end. Common methods don't keep memory of the request alive.
 func methodOf(parts *cutter, end int) string {
 	switch m := parts.p[:end]; string(m) {
 	case http.MethodGet:

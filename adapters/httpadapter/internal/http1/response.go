@@ -43,13 +43,12 @@ type Conn interface {
 // implements http.ResponseWriter, http.Flusher, io.StringWriter and io.ReaderFrom. Its owner
 // implements deadlines and, except for [Response.End], hijacking.
 //
-// It is safe to call from several goroutines, although handlers must not do so. A handler that does
-// may spoil its own answer, but never an answer on another connection. No lock is held while a
-// reader of ReadFrom reads.
+// A handler that calls it from several goroutines, which it must not do, may spoil its own answer, but
+// never one on another connection. No lock is held while a reader of ReadFrom reads.
 //
-// Handlers may keep a Response, so it is never reused for a second request. It holds no buffer
-// before the handler writes, nor between a Flush and the next Write. Calls after Finish or End do
-// not affect the connection.
+// Handlers may keep a Response, so it is never used for a second request. It holds no buffer before the
+// handler writes, nor between a Flush and the next Write. Calls after Finish or End have no effect on
+// the connection.
 //
 // # States
 //
@@ -87,7 +86,7 @@ type answer struct {
 	body []byte // the beginning of the body, or of the next chunk; memory of bodies
 	out  []byte // bytes for the connection; memory of outs
 	err  error  // why the connection failed
-	lost error  // err, once it lost part of the body: Write fails from then on, as with net/http
+	lost error  // err, once it has lost a part of the body: then Write fails, as with net/http
 
 	length   int64 // of the body: as declared, or final once the body has ended; -1: not known
 	written  int64 // bytes of the body that the handler has written
@@ -124,8 +123,8 @@ const bodyBytesMax = 2048
 // outBytesMax is how many bytes are buffered for the connection, as in net/http.
 const outBytesMax = 4096
 
-// outBytesCap leaves room for the longest frame of a chunk after outBytesMax, so that a frame never
-// makes the memory grow: a size of 16 digits, the end of the body, three line breaks.
+// outBytesCap leaves room for the longest frame of a chunk after outBytesMax, so that none makes the
+// memory grow: a size of 16 digits, the end of the body, three line breaks.
 const outBytesCap = outBytesMax + 32
 
 // Init makes w, which must be new, the answer to r on conn.
@@ -146,9 +145,8 @@ func (w *Response) InitOdd(conn Conn, r *http.Request, expects bool) {
 	w.expects, w.awaits100 = expects, expects
 }
 
-// Continue is for a Read of the body of a request whose client waits for "100 Continue": the first one
-// sends that, unless the answer has begun. It reports false if the body must not be read any more
-// (expectContinueReader).
+// Continue is for each Read of a body whose client waits for "100 Continue": the first one sends that,
+// unless the answer has begun. It reports false if the body must not be read (expectContinueReader).
 func (w *Response) Continue() (reads bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -163,7 +161,7 @@ func (w *Response) Continue() (reads bool) {
 	return !w.denied
 }
 
-// CloseUnread is for the Close of such a body. It reports true if the body is not to be read, since its
+// CloseUnread is for the Close of such a body. It reports true if the body must not be read, since the
 // client was not asked for it.
 func (w *Response) CloseUnread() (denied bool) {
 	w.mu.Lock()
@@ -205,9 +203,8 @@ func (w *Response) SetTooLarge(tooLarge bool) {
 // TooLarge returns what SetTooLarge set.
 func (w *Response) TooLarge() bool { return w.tooLarge.Load() }
 
-// noteTooLarge sets the handler's header as net/http does when the body is too large. It does so
-// only once, so the handler may change the header afterwards. net/http does it when a read reaches
-// the limit, on the reader's goroutine.
+// noteTooLarge sets the handler's header once, as net/http does when a read reaches the limit. The
+// handler may change it afterwards.
 func (w *Response) noteTooLarge() {
 	if w.noted || w.wrote || w.phase != handling {
 		return
@@ -286,12 +283,11 @@ func (w *Response) takeHeader() {
 // Write appends p to the body.
 func (w *Response) Write(p []byte) (n int, err error) { return w.write(p, "") }
 
-// WriteString appends s to the body. All chunks of a long string have bodyBytesMax bytes, since a
-// bufio.Writer copies strings.
+// WriteString appends s to the body. All chunks of a long string have bodyBytesMax bytes, as those of a
+// bufio.Writer, which copies strings.
 func (w *Response) WriteString(s string) (n int, err error) { return w.write(nil, s) }
 
-// write appends p or s to the body. The chunks must be the same as those of a bufio.Writer of
-// bodyBytesMax.
+// write appends p or s to the body. Its chunks must be those of a bufio.Writer of bodyBytesMax.
 func (w *Response) write(p []byte, s string) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -358,9 +354,8 @@ func (w *Response) admit(n int) error {
 	return nil
 }
 
-// ReadFrom appends all of r to the body. If the length of the body is known and conn implements
-// io.ReaderFrom, bytes from the 512th on go straight from r to the connection, as many as the
-// length allows.
+// ReadFrom appends all of r to the body. If the length of the body is known, and conn implements
+// io.ReaderFrom, bytes from the 512th on go straight to the connection, as many as the length allows.
 func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := w.conn.(io.ReaderFrom)
 	handles, sent := w.progress()
@@ -386,9 +381,9 @@ func (w *Response) ReadFrom(r io.Reader) (n int64, err error) {
 	return n + m, err
 }
 
-// prepareDirect sends everything that is buffered, so that the rest of the body can go straight to
-// the connection. It returns how many bytes may go there, or -1 if the length is not known. The
-// body can't go there if it is sent in chunks, or not sent at all.
+// prepareDirect sends what is buffered, so that the rest of the body can go straight to the connection,
+// unless it is sent in chunks, or not at all. It also returns how many bytes may go there; -1: any
+// number.
 func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -407,9 +402,9 @@ func (w *Response) progress() (handles, sent bool) {
 	return w.phase == handling, w.sent
 }
 
-// readRest moves r, up to left bytes of it, as many as the declared length allows; -1: there is none. It
-// returns http.ErrContentLength if r has more, as net/http does since Go 1.27. Older versions sent more
-// than the length, which a client reads as the beginning of the next answer.
+// readRest moves up to left bytes of r; -1: all. It returns http.ErrContentLength if r has more, as
+// net/http does since Go 1.27. Older versions sent more than the declared length, which a client reads
+// as the beginning of the next answer.
 func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64, err error) {
 	if limited, ok := r.(*io.LimitedReader); left < 0 {
 		n, err = to.ReadFrom(r)
@@ -442,7 +437,6 @@ func (w *Response) copy(r io.Reader) (int64, error) {
 	return io.CopyBuffer(justWriter{w}, r, buf[:])
 }
 
-// Flush calls FlushError, for [http.Flusher].
 func (w *Response) Flush() { _ = w.FlushError() }
 
 // FlushError sends the header and everything written to the body so far.
@@ -484,9 +478,8 @@ func (w *Response) EndHeader() {
 	}
 }
 
-// End ends the answer at this point, because the handler hijacks the connection. A header that
-// WriteHeader has fixed is sent. A buffered body is dropped, as with net/http. Afterwards Write
-// returns http.ErrHijacked, and Finish must not be called.
+// End ends the answer because the handler hijacks the connection. It sends a header that WriteHeader has
+// fixed, and drops a buffered body, as net/http does. Finish must not be called afterwards.
 func (w *Response) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -525,9 +518,9 @@ func (w *Response) Finish() (reusable bool) {
 	return !w.closes && !short && w.err == nil
 }
 
-// Abort ends the answer at this point, because the handler has panicked or ended its goroutine. Out
-// then has the bytes that net/http would send: complete chunks, but no header that is waiting for
-// its body. The connection can't be used again.
+// Abort ends the answer because the handler has panicked or ended its goroutine. Out then has what
+// net/http would send: complete chunks, but no header that is waiting for its body. The connection can't
+// be used again.
 func (w *Response) Abort() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -542,9 +535,9 @@ func (w *Response) Abort() {
 	w.releaseBody()
 }
 
-// Out returns the bytes to send after Finish or Abort, and forgets them. There are no bytes once
-// the connection has failed: the end of the answer would hide that a part is missing. The caller
-// owns them. Once they are sent, it may pass their memory to [ReleaseOut].
+// Out returns the bytes to send after Finish or Abort, which the caller owns, and may pass to
+// [ReleaseOut] once they are sent. There are none if the connection has failed: the end of an answer
+// would hide that a part is missing.
 func (w *Response) Out() []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -586,8 +579,8 @@ func (w *Response) emit(p []byte) (n int) {
 	return n
 }
 
-// push sends p in pieces of outBytesMax, as a bufio.Writer of that size does; the rest stays in
-// out. It returns how much of p was taken, which is less than all if the connection fails.
+// push sends p in pieces of outBytesMax, as a bufio.Writer of that size does; the rest stays in out. It
+// returns how much of p was taken.
 func (w *Response) push(p []byte) (n int) {
 	for len(p) > outBytesMax-len(w.out) && w.err == nil {
 		if len(w.out) == 0 {
@@ -606,8 +599,8 @@ func (w *Response) push(p []byte) (n int) {
 	return n + len(p)
 }
 
-// settle sends what is in out beyond outBytesMax, in pieces of that size. Frames and headers are
-// appended before it is known whether they fit.
+// settle sends pieces of outBytesMax while out has more. Frames and headers are appended before it is
+// known whether they fit.
 func (w *Response) settle() {
 	for len(w.out) > outBytesMax {
 		w.send(w.out[:outBytesMax])
@@ -630,8 +623,8 @@ func (w *Response) send(p []byte) (n int) {
 	return n
 }
 
-// sendHeader decides how to frame the body, and completes the header. p is the beginning of the
-// body, or all of it if the handler has returned.
+// sendHeader decides how the body is framed, and completes the header. p is the beginning of the body,
+// or all of it if the handler has returned.
 func (w *Response) sendHeader(p []byte) {
 	if w.sent {
 		return
@@ -716,8 +709,8 @@ func (w *Response) sendHeader(p []byte) {
 	w.settle()
 }
 
-// keepAlive10 decides whether the connection can stay after the answer to HTTP/1.0, whose clients ask
-// for that, and need to see where the answer ends.
+// keepAlive10 decides whether the connection stays open after an answer to HTTP/1.0: its client must ask
+// for that, and see where the answer ends.
 func (w *Response) keepAlive10(add *extra, endIsKnown bool) {
 	switch {
 	case !w.is10:
@@ -775,7 +768,7 @@ func (w *Response) appendStatusLine(b []byte, status int) []byte {
 	return append(b, crlf...)
 }
 
-// caller returns the function that called a method of Response, skipping the adapter and net/http.
+// caller returns the function that called a method of Response, apart from the adapter and net/http.
 func caller() (fn, file string, line int) {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])

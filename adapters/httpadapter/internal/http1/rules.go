@@ -14,9 +14,9 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// This file has what net/http's server does with a request besides http.ReadRequest, which decides its
-// first line, fields, framing and trailers. Each rule names the function of net/http/server.go that it
-// mirrors. versions.go and versions_go126.go have the rules that differ between versions of Go.
+// This file has what net/http's server does with a request besides http.ReadRequest, which decides about
+// first line, fields, framing and trailers. Each rule names its function of net/http/server.go.
+// versions.go and versions_go126.go have the rules that differ between versions of Go, and
 // CONTRIBUTING.md says what to read when a new one comes.
 
 // A StatusError is why net/http's server refuses a request that http.ReadRequest takes (statusError).

@@ -7,9 +7,8 @@ import "net/http"
 // This file has the rules of net/http's server that Go 1.27 has changed.
 
 const (
-	// tooLargeInHeader says whether a body that is too large changes the handler's header, as in
-	// net/http of Go 1.26. Since Go 1.27 only the header that is sent says that the connection will be
-	// closed.
+	// tooLargeInHeader says whether a body that is too large changes the handler's header, as in net/http
+	// of Go 1.26. Since Go 1.27 only the header that is sent says that the connection will be closed.
 	tooLargeInHeader = false
 
 	// expectDenies says whether the body of a request with Expect is given up when the answer begins before

@@ -93,7 +93,7 @@ func (b *body) failure(err error) error {
 	return err
 }
 
-// end sets the values of the trailers that the request has declared.
+// end sets the trailers that the request has declared.
 func (b *body) end() error {
 	b.ended = true
 	r := b.x.request
@@ -119,7 +119,7 @@ func (b *body) isClosed() bool {
 	return b.closed
 }
 
-// Close implements io.Closer. It drops the rest of the body.
+// Close drops the rest of the body.
 func (b *body) Close() error {
 	b.closing.Lock()
 	first := !b.closed

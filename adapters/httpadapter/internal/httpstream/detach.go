@@ -50,7 +50,7 @@ func (w *response) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wr
 	return x.ctx, w.wrote, nil
 }
 
-// Serve implements [h2.StreamHandler]. It is not called: the exchange was served.
+// Serve is not called: the exchange was served.
 func (a *Answer) Serve() {}
 
 // Resume implements [h2.Resumer]. It makes the owner send what is to be sent, and notes the end.

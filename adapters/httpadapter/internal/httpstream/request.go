@@ -10,8 +10,7 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
 )
 
-// blank is the start of every request: only [http.Request.WithContext] can give a request its
-// context.
+// blank is the start of every request: only [http.Request.WithContext] can give a request its context.
 var blank http.Request
 
 // makeRequest builds the request of a stream. If the stream must be reset, it returns false and the

@@ -20,8 +20,8 @@ import (
 
 // response is the http.ResponseWriter of a stream.
 //
-// It is safe to call from several goroutines, although handlers must not do so. A handler that does
-// may spoil its own answer, but no other.
+// A handler that calls it from several goroutines, which it must not do, may spoil its own answer, but
+// no other.
 //
 //	state      wrote  sent   meaning                              leaves by
 //	open       no     no     the handler may change the header    WriteHeader, the first Write, Flush
@@ -75,7 +75,6 @@ type memory struct {
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
 
-// takeMemory returns the memory.
 func (w *response) takeMemory() *memory {
 	if w.memory == nil {
 		w.memory = memories.Get().(*memory)
@@ -83,7 +82,6 @@ func (w *response) takeMemory() *memory {
 	return w.memory
 }
 
-// releaseMemory returns the memory to its pool.
 func (w *response) releaseMemory() {
 	if w.memory != nil {
 		clear(w.memory.array[:])
@@ -274,7 +272,6 @@ func (w *response) buffer(p []byte, s string) (n int) {
 	return n
 }
 
-// buffered returns how many bytes of the body are buffered.
 func (w *response) buffered() int {
 	if w.memory == nil {
 		return 0
@@ -300,9 +297,9 @@ func (w *response) emitBuffer(last bool) error {
 	return err
 }
 
-// emit sends the header, unless it has been sent, and then p. Nothing may be buffered after p. If
-// last is set, the answer ends. It returns how many bytes of p net/http would count: none of those
-// that come with the header of an answer to HEAD, which ends with it.
+// emit sends the header, unless it was sent, and then p. Nothing may be buffered after p. If last is
+// set, the answer ends. It returns how many bytes of p net/http would count: none of those that come
+// with the header of an answer to HEAD.
 func (w *response) emit(p []byte, last bool) (n int, err error) {
 	defer w.releaseMemory()
 	var m h2.Message
@@ -338,8 +335,8 @@ func (w *response) emit(p []byte, last bool) (n int, err error) {
 	return len(p), nil
 }
 
-// endEarly sends the answer to HEAD before the handler returns. Like net/http it ends the stream,
-// and with it the request's context: nothing would tell the handler of the connection's end.
+// endEarly sends the answer to HEAD before the handler returns. Like net/http it ends the stream, and
+// the request's context: nothing would tell the handler of the connection's end.
 func (w *response) endEarly(m h2.Message) error {
 	if err := w.x.stream.Send(m); err != nil {
 		return writeError(err)
@@ -473,7 +470,7 @@ func (w *response) abort() {
 	w.releaseMemory()
 }
 
-// CloseNotify implements http.CloseNotifier. It has no lock, which a Write may hold.
+// CloseNotify takes no lock, which a Write may hold.
 func (w *response) CloseNotify() <-chan bool {
 	ch := make(chan bool, 1)
 	if !w.notified.CompareAndSwap(nil, &ch) {
@@ -495,11 +492,9 @@ func (w *response) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is like SetReadDeadline.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	_ = w.x.current().stream.SetWriteDeadline(t)
 	return nil
 }
 
-// EnableFullDuplex is for http.ResponseController. Streams are always full duplex.
-func (w *response) EnableFullDuplex() error { return nil }
+func (w *response) EnableFullDuplex() error { return nil } // streams always are

@@ -74,16 +74,16 @@ func (h *Handler) ConnState(c *h2.Conn, s h2.ConnState) {
 	}
 }
 
-// exchange is a request and its answer: the stream's handler. It is never reused for a second
-// request, since handlers may keep everything they can reach from it.
+// exchange is a request and its answer: the stream's handler. It is never used for a second request,
+// since handlers may keep all that they can reach from it.
 type exchange struct {
 	part
 
 	request http.Request
 }
 
-// part is what an exchange has of its stream. If the answer is detached, an Answer has the stream and a
-// part of its own, and nothing refers to the exchange when the handler has returned.
+// part is what an exchange has of its stream. A detached Answer has a part of its own, which gets the
+// stream, and nothing refers to the exchange when the handler has returned.
 type part struct {
 	stream h2.Stream
 
