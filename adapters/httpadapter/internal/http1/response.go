@@ -437,6 +437,7 @@ func (w *Response) copy(r io.Reader) (int64, error) {
 	return io.CopyBuffer(justWriter{w}, r, buf[:])
 }
 
+// Flush is FlushError for [http.Flusher].
 func (w *Response) Flush() { _ = w.FlushError() }
 
 // FlushError sends the header and everything written to the body so far.
