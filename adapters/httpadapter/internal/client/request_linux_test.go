@@ -82,32 +82,22 @@ var requests = map[string]func(r *http.Request){
 	"no host":              func(r *http.Request) { r.URL.Host = "" },
 	"bytes":                withBody(func() io.Reader { return bytes.NewReader([]byte("hello")) }),
 	"buffer":               withBody(func() io.Reader { return bytes.NewBufferString("hello") }),
-	"string":               withBody(func() io.Reader { return strings.NewReader("hello") }),
+	"string":               text,
 	"empty string":         withBody(func() io.Reader { return strings.NewReader("") }),
 	"8 KiB":                withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 8<<10)) }),
 	"longer bytes":         withBody(func() io.Reader { return bytes.NewReader(bytes.Repeat([]byte("x"), 1<<20)) }),
 	"longer buffer":        withBody(func() io.Reader { return bytes.NewBuffer(bytes.Repeat([]byte("x"), 100<<10)) }),
 	"longer":               withBody(func() io.Reader { return strings.NewReader(strings.Repeat("x", 100<<10)) }),
-	"counted reader": func(r *http.Request) {
-		r.Method = "PUT"
-		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
-		r.ContentLength = 5
-	},
-	"chunks": func(r *http.Request) {
-		r.Method = "POST"
-		r.Body = io.NopCloser(onlyReader{strings.NewReader(strings.Repeat("chunks", 20000))})
-	},
+	"counted reader":       counted(5, unknown("PUT", "hello", nil)),
+	"chunks":               unknown("POST", strings.Repeat("chunks", 20000), nil),
 	"one chunk": func(r *http.Request) {
 		r.Method = "PATCH"
 		r.Body = io.NopCloser(strings.NewReader(strings.Repeat("chunk", 20000)))
 		r.ContentLength = -1
 	},
-	"no chunk": func(r *http.Request) {
-		r.Method = "POST"
-		r.Body = io.NopCloser(onlyReader{strings.NewReader("")})
-	},
-	"GET of unknown length":   func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")}) },
-	"GET of length 0":         func(r *http.Request) { r.Body = io.NopCloser(onlyReader{strings.NewReader("")}) },
+	"no chunk":                unknown("POST", "", nil),
+	"GET of unknown length":   unknown("GET", "hello", nil),
+	"GET of length 0":         unknown("GET", "", nil),
 	"GET of one byte":         unknown("GET", "x", nil),
 	"GET of 100 KiB":          unknown("GET", strings.Repeat("x", 100<<10), nil),
 	"HEAD of unknown length":  unknown("HEAD", "hello", nil),
@@ -118,24 +108,11 @@ var requests = map[string]func(r *http.Request){
 		setBody(r, strings.NewReader("hello"))
 		r.ContentLength = -1
 	},
-	"DELETE, trailers": func(r *http.Request) { unknown("DELETE", "", nil)(r); r.Trailer = http.Header{"A": {"b"}} },
-	"DELETE, expecting": func(r *http.Request) {
-		unknown("DELETE", "hello", nil)(r)
-		r.Header.Set("Expect", "100-continue")
-	},
-	"DELETE, expecting, empty": func(r *http.Request) {
-		unknown("DELETE", "", nil)(r)
-		r.Header.Set("Expect", "100-continue")
-	},
-	"own method, unknown length": func(r *http.Request) {
-		r.Method = "X"
-		r.Body = io.NopCloser(onlyReader{strings.NewReader("hello")})
-	},
-	"counted, 1 MiB": func(r *http.Request) {
-		r.Method = "PUT"
-		r.Body = io.NopCloser(onlyReader{strings.NewReader(strings.Repeat("x", 1<<20))})
-		r.ContentLength = 1 << 20
-	},
+	"DELETE, trailers":           func(r *http.Request) { unknown("DELETE", "", nil)(r); r.Trailer = http.Header{"A": {"b"}} },
+	"DELETE, expecting":          expecting(unknown("DELETE", "hello", nil)),
+	"DELETE, expecting, empty":   expecting(unknown("DELETE", "", nil)),
+	"own method, unknown length": unknown("X", "hello", nil),
+	"counted, 1 MiB":             counted(1<<20, unknown("PUT", strings.Repeat("x", 1<<20), nil)),
 	"file": func(r *http.Request) {
 		r.Method = "PUT"
 		f, _ := os.Open("request_linux_test.go")
@@ -151,25 +128,15 @@ var requests = map[string]func(r *http.Request){
 		setBody(r, strings.NewReader("hello"))
 		r.Method, r.Trailer = "POST", http.Header{"A": {"b"}}
 	},
-	"trailers without body": func(r *http.Request) { r.Trailer = http.Header{"A": {"b"}} },
-	"expecting":             expecting(strings.NewReader("hello")),
-	"expecting, chunks":     expecting(onlyReader{strings.NewReader("hello")}),
-	"expecting, HTTP/1.0": func(r *http.Request) {
-		expecting(strings.NewReader("hello"))(r)
-		r.ProtoMajor, r.ProtoMinor = 1, 0
-	},
-	"expecting without body":    func(r *http.Request) { r.Header.Set("Expect", "100-continue") },
-	"expecting with empty body": func(r *http.Request) { r.Header.Set("Expect", "100-continue"); r.Body = http.NoBody },
+	"trailers without body":     func(r *http.Request) { r.Trailer = http.Header{"A": {"b"}} },
+	"expecting":                 expecting(text),
+	"expecting, chunks":         expecting(unknown("POST", "hello", nil)),
+	"expecting, HTTP/1.0":       expecting(func(r *http.Request) { text(r); r.ProtoMajor, r.ProtoMinor = 1, 0 }),
+	"expecting without body":    expecting(func(*http.Request) {}),
+	"expecting with empty body": expecting(func(r *http.Request) { r.Body = http.NoBody }),
 	"expecting something else":  func(r *http.Request) { setBody(r, strings.NewReader("hello")); r.Header.Set("Expect", "x") },
-	"chunks that fail": func(r *http.Request) {
-		r.Method = "PUT"
-		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
-	},
-	"failing reader": func(r *http.Request) {
-		r.Method = "PUT"
-		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("hel"), failing{}))
-		r.ContentLength = 5
-	},
+	"chunks that fail":          unknown("PUT", "hel", errors.New("reading fails")),
+	"failing reader":            counted(5, unknown("PUT", "hel", errors.New("reading fails"))),
 }
 
 // unknown gives a request a body of unknown length, which fails at its end if err is not nil.
@@ -205,17 +172,16 @@ func (r *late) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func expecting(body io.Reader) func(r *http.Request) {
-	return func(r *http.Request) {
-		r.Method = "POST"
-		setBody(r, body)
-		r.Header.Set("Expect", "100-continue")
-	}
+func expecting(set func(r *http.Request)) func(r *http.Request) {
+	return func(r *http.Request) { set(r); r.Header.Set("Expect", "100-continue") }
 }
 
-type failing struct{}
+// counted declares the length of the body.
+func counted(n int64, set func(r *http.Request)) func(r *http.Request) {
+	return func(r *http.Request) { set(r); r.ContentLength = n }
+}
 
-func (failing) Read([]byte) (int, error) { return 0, errors.New("reading fails") }
+var text = withBody(func() io.Reader { return strings.NewReader("hello") })
 
 func withBody(make func() io.Reader) func(r *http.Request) {
 	return func(r *http.Request) { r.Method = "POST"; setBody(r, make()) }
