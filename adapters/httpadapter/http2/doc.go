@@ -1,5 +1,15 @@
-// Package client implements an HTTP/1.1 and HTTP/2 client on percore's connections. http.Transport
-// is its specification, and does everything that the package doesn't do itself.
+// Package http2 has the type that httpadapter's NewTransport returns. The type handles HTTP/1.1 as
+// well as HTTP/2; the package has this name because http.Client knows it.
+//
+// An http.Client with a Timeout sets a deadline for the request's context. If its http.RoundTripper
+// may not know contexts, it also starts a goroutine and a timer for each request, and sets
+// Request.Cancel, which takes the RoundTripper another goroutine to watch. It assumes that any type
+// called *http2.Transport knows contexts (see knownRoundTripperImpl in net/http). A Client that
+// doesn't assume so works too, with more CPU time per request.
+package http2
+
+// This package is an HTTP/1.1 and HTTP/2 client on percore's connections. http.Transport is its
+// specification, and does everything that the package doesn't do itself.
 //
 //	RoundTrip ──► served? ─► idle connection, or dial ──► write, wait, parse ──► *http.Response
 //	                │ no
@@ -41,4 +51,3 @@
 //
 // A request outside a plain subset goes to the http.Transport before anything has happened.
 // http.ReadResponse, which knows every odd rule, reads answers outside the subset of package http1.
-package client

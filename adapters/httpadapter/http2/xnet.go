@@ -1,4 +1,4 @@
-package client
+package http2
 
 import (
 	"crypto/tls"

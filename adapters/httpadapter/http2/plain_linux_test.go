@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package client
+package http2
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package client
+package http2
 
 import (
 	"github.com/percore/percore"
@@ -6,18 +6,24 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// Stats has the fields of Stats of package http2, whose comments explain them.
+// Stats are the counters of a Transport. They are read one after the other, not at one instant.
 type Stats struct {
-	Conns   int
-	Idle    int
-	Dialing int
-	Waiting int
+	Conns   int // connections that are open, without those that have switched protocols
+	Idle    int // of these, waiting for a request, or over HTTP/2 without streams; the others are busy
+	Dialing int // connections that are being dialed, with their TLS handshakes
+	Waiting int // calls that wait for a connection
 
+	// Unanswered is how many calls have a connection and wait for the header of their answer. Divided by
+	// the number of requests that begin in a second, it is how many seconds servers take to answer, on
+	// average.
 	Unanswered int
 
-	Requests uint64
-	Reused   uint64
-	Retried  uint64
+	Requests uint64 // requests that it has served itself
+	Reused   uint64 // times that a request was sent on a connection that had another before
+	Retried  uint64 // times that a request was sent again, since its connection had just ended
+
+	// Declined counts the requests that were left to the base, by reason: NewTransport of package
+	// httpadapter explains each. Reasons that did not occur are missing.
 	Declined map[string]uint64
 }
 
@@ -61,7 +67,7 @@ const (
 // sums are the sums of all counters.
 type sums []int64
 
-// Stats returns the counters of the transport.
+// Stats returns the counters of the transport's connections and requests. It doesn't block.
 func (t *Transport) Stats() Stats { return sums(t.counters.Sums()).stats() }
 
 func (t sums) stats() Stats {

@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package client
+package http2
 
 import (
 	"context"
@@ -128,7 +128,7 @@ func (s *stall) play(t *testing.T, isOurs bool) string {
 	req.URL, req.Host = u.URL, u.Host
 	var rt http.RoundTripper = s.base()
 	if isOurs {
-		rt = NewNamed(s.base())
+		rt = New(s.base())
 	}
 	defer rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 	return s.call(rt, req, func() {
@@ -217,7 +217,7 @@ func (s *stall) playShared(t *testing.T, isOurs bool) string {
 	}
 	var rt http.RoundTripper = base
 	if isOurs {
-		rt = NewNamed(base)
+		rt = New(base)
 	}
 	req, end := s.begin("http://example.com/")
 	result := make(chan string, 1)

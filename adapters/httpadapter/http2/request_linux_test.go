@@ -1,6 +1,6 @@
 //go:build !percore_net
 
-package client
+package http2
 
 import (
 	"bytes"
@@ -319,7 +319,7 @@ func tracedAll(rt http.RoundTripper, url string, change func(r *http.Request)) s
 // chain returns the types of an error and those that it wraps, without net/http's own.
 func chain(err error) (types []string) {
 	for ; err != nil; err = errors.Unwrap(err) {
-		if name := fmt.Sprintf("%T", err); !strings.HasPrefix(name, "http.") && !strings.HasPrefix(name, "client.") {
+		if name := fmt.Sprintf("%T", err); !strings.HasPrefix(name, "http.") {
 			types = append(types, name)
 		}
 	}

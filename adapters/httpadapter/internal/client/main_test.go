@@ -1,9 +1,0 @@
-package client
-
-import (
-	"testing"
-
-	"github.com/percore/percore/internal/testnet"
-)
-
-func TestMain(m *testing.M) { testnet.Main(m) }
