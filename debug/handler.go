@@ -2,6 +2,7 @@ package debug
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -61,10 +62,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 		serveFile(w, file)
 	case format == "json":
 		serveJSON(w)
-	case format == "parts":
-		serveTemplate(w, "parts")
-	case format == "":
-		serveTemplate(w, "page")
+	case format == "" || format == "parts":
+		serveTemplate(w, cmp.Or(format, "page"))
 	default:
 		http.Error(w, "The formats are json and parts; none is the page.", http.StatusBadRequest)
 	}
@@ -149,17 +148,9 @@ func (v view) Idle(a percore.AdapterStats) bool {
 
 // ByTraffic returns the adapters, idle ones last. The template calls it.
 func (v view) ByTraffic() []percore.AdapterStats {
-	all := slices.Clone(v.Adapters)
-	slices.SortStableFunc(all, func(a, b percore.AdapterStats) int {
-		switch idle := v.Idle(a); {
-		case idle == v.Idle(b):
-			return 0
-		case idle:
-			return 1
-		}
-		return -1
-	})
-	return all
+	busy := slices.DeleteFunc(slices.Clone(v.Adapters), v.Idle)
+	idle := slices.DeleteFunc(slices.Clone(v.Adapters), func(a percore.AdapterStats) bool { return !v.Idle(a) })
+	return append(busy, idle...)
 }
 
 // Words returns the metric's name in plain words; its Help says more. The template calls it.
@@ -202,18 +193,14 @@ func count(n any) string {
 	if f, ok := n.(float64); ok {
 		digits = strconv.FormatFloat(f, 'f', -1, 64)
 	}
-	whole, rest, _ := strings.Cut(digits, ".")
-	var out strings.Builder
-	for i, d := range whole {
-		if left := len(whole) - i; i > 0 && left%3 == 0 && whole[i-1] != '-' {
-			out.WriteString("\u202f") // a narrow space that does not break
-		}
-		out.WriteRune(d)
+	whole, rest, isFraction := strings.Cut(digits, ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "\u202f" + whole[i:] // a narrow space that does not break
 	}
-	if rest != "" {
-		out.WriteString("." + rest)
+	if isFraction {
+		return whole + "." + rest
 	}
-	return out.String()
+	return whole
 }
 
 // byteCount writes a number of bytes in a unit that needs few digits.

@@ -1,6 +1,7 @@
 package tlsfiles
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,17 +24,12 @@ var opened struct {
 
 func init() { percore.RegisterAdapter("tls", metrics) }
 
-// enlist adds f to those that metrics reads, in the place of one that is no more.
+// enlist adds f to the Files that metrics reads, until the garbage collector takes it.
 func enlist(f *Files) {
 	opened.Lock()
 	defer opened.Unlock()
-	for i, p := range opened.files {
-		if p.Value() == nil {
-			opened.files[i] = weak.Make(f)
-			return
-		}
-	}
-	opened.files = append(opened.files, weak.Make(f))
+	gone := func(p weak.Pointer[Files]) bool { return p.Value() == nil }
+	opened.files = append(slices.DeleteFunc(opened.files, gone), weak.Make(f))
 }
 
 // firstEnd returns the Unix time at which the first of the certificates ends, or 0 if there is none.

@@ -14,6 +14,9 @@ var (
 	errConcurrentRead   = errors.New("http: concurrent read on response body")
 )
 
+// errHeaderTooLong is the error of a scratch at its limit. Users get another.
+var errHeaderTooLong = errors.New("the header is too long")
+
 // errTimeout is the error once ResponseHeaderTimeout has passed. It is context.DeadlineExceeded to
 // errors.Is.
 var errTimeout error = timeoutError{request.LimitError("net/http: timeout awaiting response headers")}

@@ -3,14 +3,12 @@ package exchange
 import (
 	"bufio"
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
 
 	"github.com/percore/percore/adapters/httpadapter/internal/client/link"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
-	"github.com/percore/percore/adapters/httpadapter/internal/client/request"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
@@ -18,7 +16,6 @@ import (
 // when no read uses it any more, and user code can't reach it.
 type scratch struct {
 	memory *Memory
-	most   int64 // bytes of a header, for the text of an error
 	c      *pool.Conn
 
 	br     *bufio.Reader // reads from the scratch
@@ -42,7 +39,7 @@ func (m *Memory) take(c *pool.Conn, base *http.Transport) *scratch {
 	}
 	s, _ := m.scratches.Get().(*scratch)
 	if s == nil {
-		s = &scratch{memory: m, most: request.MaxHeaderBytes(base)}
+		s = &scratch{memory: m}
 	}
 	s.c = c
 	if s.br == nil || s.br.Size() != size {
@@ -78,7 +75,7 @@ func (s *scratch) Read(p []byte) (int, error) {
 		return 0, s.err
 	}
 	if s.limit <= 0 {
-		return 0, fmt.Errorf("read limit of %d bytes exhausted", s.most)
+		return 0, errHeaderTooLong
 	}
 	n, err := s.c.Link.Read(p[:min(int64(len(p)), s.limit)])
 	s.limit -= int64(n)
