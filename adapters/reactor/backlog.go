@@ -42,7 +42,7 @@ var backlogs = sync.Pool{New: func() any { return new(backlog) }}
 
 func newBacklog() *backlog { return backlogs.Get().(*backlog) }
 
-// count adds the bytes of the backlog that are not counted yet to the counts of a loop.
+// count brings the counts of a loop up to date with the backlog.
 func (b *backlog) count(in *counters.Cell[counter]) {
 	if b.countedIn == nil {
 		b.countedIn = in

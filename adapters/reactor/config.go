@@ -71,8 +71,8 @@ type Config struct {
 // TLS says how accepted connections speak TLS. Package reactortls makes it.
 type TLS struct{ handshakes layer.Handshakes }
 
-// The defaults. A connection that reads pipelined requests and answers them holds at most the first
-// two of these, plus what its handler's last answer added.
+// The defaults. A connection that answers pipelined requests holds at most the first two of these, and
+// the last answer.
 const (
 	readBufferMax     = 1 << 20
 	highWaterMark     = 64 << 10
@@ -80,7 +80,6 @@ const (
 	defaultWaitingMax = 100 // so many short functions keep a worker busy until the next are read
 )
 
-// timeouts returns c's timeouts by their kind.
 func (c *Config) timeouts() [timeoutKinds]time.Duration {
 	return [timeoutKinds]time.Duration{
 		onIdle: c.IdleTimeout, onReadIdle: c.ReadIdleTimeout, onWriteIdle: c.WriteIdleTimeout,

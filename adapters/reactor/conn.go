@@ -70,8 +70,8 @@ const (
 	hijacked
 )
 
-// The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set unless
-// their comment says otherwise.
+// The bits of Conn.asked: requests to the connection's loop, from any goroutine. They stay set, unless
+// their comment says what clears them.
 const (
 	askClose   uint32 = 1 << iota // close at once
 	askEnd                        // close once everything is written
@@ -113,7 +113,6 @@ type extras struct {
 	dropped int
 }
 
-// extrasLocked returns the connection's extras, and makes them if there are none.
 func (c *Conn) extrasLocked() *extras {
 	if c.more == nil {
 		c.more = new(extras)
@@ -151,10 +150,8 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 
 type controlOnly struct{ syscall.RawConn }
 
-// Read fails.
 func (controlOnly) Read(func(fd uintptr) bool) error { return syscall.EINVAL }
 
-// Write fails.
 func (controlOnly) Write(func(fd uintptr) bool) error { return syscall.EINVAL }
 
 // SetLinger sets what happens at the connection's end to bytes that the socket has taken and the peer
@@ -232,7 +229,7 @@ func (c *Conn) attend() {
 	c.leave()
 }
 
-// enter begins a time in which the handler may run, so that writes are collected.
+// enter begins a time in which the handler may run: writes are collected.
 func (c *Conn) enter() {
 	c.mu.Lock()
 	c.collecting = true

@@ -62,8 +62,8 @@ func (c *Conn) CloseWrite() error {
 }
 
 // end makes the loop close the connection for a reason: at once (askClose), or when everything is
-// written (askEnd). A reason to close at once replaces a reason to end. Of two reasons to end, Close's
-// counts, or otherwise the first.
+// written (askEnd). The first askClose replaces a reason of askEnd. Of two reasons of askEnd, Close's
+// counts, or else the first.
 func (c *Conn) end(how uint32, why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +163,8 @@ func (c *Conn) stopWriting(now bool) bool {
 	return true
 }
 
-// mayWriteLocked reports whether Writable is owed, or a function of Go waits or runs, or the
-// connection is held.
+// mayWriteLocked reports whether the program may still have something to write: Writable is due, a
+// function of Go waits or runs, or the connection is held.
 func (c *Conn) mayWriteLocked() bool {
 	return c.asked.Load()&(askTell|askTellNow) != 0 || (*functions)(c).hasAnyLocked() || c.heldLocked()
 }
@@ -207,8 +207,7 @@ func (c *Conn) call(name string, f func()) {
 	c.loop.timed(c, name, start)
 }
 
-// panicked closes the connection after a function of the program has panicked, or ended its
-// goroutine.
+// panicked closes the connection after a function of the program has panicked or called Goexit.
 func (c *Conn) panicked(call string, v any) {
 	c.loop.server.config.Log.Error("reactor: a handler panicked; its connection is closed",
 		"handler", c.loop.name, "call", call, "peer", c.RemoteAddr(), "panic", fmt.Sprint(v), "stack", string(debug.Stack()))

@@ -21,10 +21,8 @@ const onGoroutines = false
 // engine has the loops of a server. On Linux they are the connections' own.
 type engine struct{}
 
-// engineLoop is a loop.
 type engineLoop = *loop.Loop
 
-// timer is a [loop.Timer].
 type timer = *loop.Timer
 
 // sock is a connection's socket. Its calls don't block.
@@ -34,7 +32,6 @@ type sock struct {
 	events loop.EventHandler
 }
 
-// newSock returns the socket of pc, and its loop.
 func (*engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 	fd := seam.FD(pc)
 	if fd == nil {
@@ -62,14 +59,14 @@ func (w *watcher) OnEvent(r loop.Readiness) {
 	(*Conn)(w).onEvent(r&loop.Readable != 0, r&loop.Writable != 0)
 }
 
-// unwatch ends claim. It returns bytes that were read since then: none.
+// unwatch ends claim. The goroutine engine returns what it has read since then; here nothing is.
 func (s *sock) unwatch() (more []byte) {
 	s.fd.Unwatch()
 	seam.RestoreFinalizer(s.conn)
 	return nil
 }
 
-// finishWrite waits for a write that is under way. There is none.
+// finishWrite is for the goroutine engine. Here no write is under way.
 func (s *sock) finishWrite() int { return 0 }
 
 // close closes the connection. If bytes that it should have sent were dropped, it is reset.

@@ -23,7 +23,6 @@ type engine struct {
 	next  int       // guarded by mu
 }
 
-// newSock returns the socket of pc, and a loop for it.
 func (e *engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +38,6 @@ func (e *engine) newSock(pc *percore.Conn) (sock, engineLoop, error) {
 	return s, e.loops[e.next], nil
 }
 
-// engineLoop is a loop.
 type engineLoop = *serial
 
 // serial runs functions one at a time, on a goroutine that lives as long as there are any.
@@ -49,7 +47,6 @@ type serial struct {
 	running bool     // guarded by mu
 }
 
-// Submit runs f, in the order of the calls.
 func (s *serial) Submit(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,16 +57,13 @@ func (s *serial) Submit(f func()) {
 	}
 }
 
-// Retain has nothing to do: the loop lives as long as it is used.
+// Retain and Release have nothing to do: the loop lives as long as it is used.
 func (s *serial) Retain() bool { return true }
-
-// Release is Retain's counterpart.
-func (s *serial) Release() {}
+func (s *serial) Release()     {}
 
 // Defer runs f after the functions submitted until now, even if more are submitted all the time.
 func (s *serial) Defer(f func()) { s.Submit(f) }
 
-// AfterFunc runs f after a time.
 func (s *serial) AfterFunc(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, func() { s.Submit(f) })
 }
@@ -88,7 +82,7 @@ func (s *serial) run() {
 	ended = true
 }
 
-// take returns the next function, or nil if there is none.
+// take returns the next function. If there is none it returns nil, and the goroutine must end.
 func (s *serial) take() (f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +94,6 @@ func (s *serial) take() (f func()) {
 	return f
 }
 
-// timer calls a function after a time.
 type timer = *time.Timer
 
 // sock is a connection's socket, with calls that don't block: one goroutine reads ahead, and another
@@ -281,6 +274,6 @@ func (s *sock) closeNow(dropped int) error {
 	return s.conn.Close()
 }
 
-// closingWrite is how long a writer may take until the socket of a closed connection has room. That
-// begins before the writer does, which may have to wait for a processor.
+// closingWrite is how long a writer may wait for room in the socket of a closed connection, and before
+// that for a processor.
 const closingWrite = time.Second

@@ -87,7 +87,7 @@ func (fs *functions) schedule(f task) error {
 	return nil
 }
 
-// endingLocked returns the context that ends with the connection.
+// endingLocked returns the context of GoContext, which ends with the connection.
 func (fs *functions) endingLocked() context.Context {
 	more := (*Conn)(fs).extrasLocked()
 	if more.ctx == nil {
@@ -170,7 +170,6 @@ func (fs *functions) take() (f task, ok bool) {
 	return f, ok
 }
 
-// ended notes that a function has run.
 func (fs *functions) ended() {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -186,7 +185,6 @@ func (fs *functions) ended() {
 	t.queue = nil
 }
 
-// remind makes the loop look after the connection.
 func (c *Conn) remind() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

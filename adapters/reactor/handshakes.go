@@ -27,7 +27,6 @@ func (s *shakers) init(h *layer.Handshakes) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 }
 
-// end makes the handshakes fail.
 func (s *shakers) end() {
 	if s.all != nil {
 		s.stop()

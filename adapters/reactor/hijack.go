@@ -74,8 +74,8 @@ func (c *Conn) Hijack() (conn net.Conn, buffered []byte, err error) {
 	return c.leaveLayer(s, more), buffered, nil
 }
 
-// takeUnsent returns the bytes that were written and not sent, or nil, and makes writes fail. It reports
-// false if sending has failed, or the connection was closed: then it ends.
+// takeUnsent makes writes fail, and returns the bytes that were not sent, or nil. It reports false if
+// the connection was closed, or sending has failed.
 func (c *Conn) takeUnsent() (b *backlog, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *sendingConn) start(rest *backlog, ends bool) {
 	go s.sendRest()
 }
 
-// sendRest sends the rest. It blocks, and fails, as a Write does.
+// sendRest sends the rest, as Write does.
 func (s *sendingConn) sendRest() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +194,9 @@ func (s *sendingConn) attach(to *Server, with arriving) (*Conn, error) {
 	return c, err
 }
 
-// Read also fails if the peer has reset the connection while the rest was sent. The kernel reports a
-// reset only once: without this, reads would find the end of a complete stream.
+// Read also fails if the peer has reset the connection while the rest was sent; so do the other
+// methods that read. The kernel reports a reset only once: reads would find the end of a complete
+// stream.
 func (s *sendingConn) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	return n, s.readError(err)
@@ -212,19 +213,16 @@ func (s *sendingConn) readError(err error) error {
 	return err
 }
 
-// TryRead is Read without waiting.
 func (s *sendingConn) TryRead(p []byte) (int, error) {
 	n, err := s.Conn.TryRead(p)
 	return n, s.readError(err)
 }
 
-// ReadReady is Read into memory that is found late.
 func (s *sendingConn) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 	n, err := s.Conn.ReadReady(lend, takeBack)
 	return n, s.readError(err)
 }
 
-// WriteTo is Read's counterpart for io.Copy.
 func (s *sendingConn) WriteTo(w io.Writer) (int64, error) {
 	n, err := s.Conn.WriteTo(w)
 	if err == nil {
@@ -235,7 +233,7 @@ func (s *sendingConn) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// Write writes once the bytes before are sent.
+// Write waits until the rest is sent; so do the other methods that write, and CloseWrite.
 func (s *sendingConn) Write(p []byte) (int, error) {
 	if err := s.sendRest(); err != nil {
 		return 0, err
@@ -243,7 +241,6 @@ func (s *sendingConn) Write(p []byte) (int, error) {
 	return s.Conn.Write(p)
 }
 
-// ReadFrom is Write's counterpart for io.Copy.
 func (s *sendingConn) ReadFrom(r io.Reader) (int64, error) {
 	if err := s.sendRest(); err != nil {
 		return 0, err
@@ -251,7 +248,6 @@ func (s *sendingConn) ReadFrom(r io.Reader) (int64, error) {
 	return s.Conn.ReadFrom(r)
 }
 
-// WriteBuffers is Write of several slices.
 func (s *sendingConn) WriteBuffers(v *net.Buffers) (int64, error) {
 	if err := s.sendRest(); err != nil {
 		return 0, err
@@ -259,7 +255,6 @@ func (s *sendingConn) WriteBuffers(v *net.Buffers) (int64, error) {
 	return s.Conn.WriteBuffers(v)
 }
 
-// CloseWrite ends the stream once the bytes before are sent.
 func (s *sendingConn) CloseWrite() error {
 	if err := s.sendRest(); err != nil {
 		return err
@@ -300,7 +295,6 @@ func (s *sendingConn) SyscallConn() (syscall.RawConn, error) {
 	return sendingRawConn{raw, s}, nil
 }
 
-// sendingRawConn is the result of SyscallConn.
 type sendingRawConn struct {
 	syscall.RawConn
 	conn *sendingConn
@@ -328,7 +322,6 @@ func (s *sendingConn) Close() error {
 	return err
 }
 
-// SetDeadline sets both deadlines.
 func (s *sendingConn) SetDeadline(t time.Time) error {
 	if err := s.SetReadDeadline(t); err != nil {
 		return err

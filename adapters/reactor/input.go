@@ -15,8 +15,8 @@ import (
 // input is a Conn as what reads from its peer, on the loop.
 type input Conn
 
-// readsPerEvent is how often in a row a connection is read before others of its loop get their
-// turn, 64 KiB each at most.
+// readsPerEvent is how often in a row a connection is read, 64 KiB each at most, before others of its
+// loop have their turn.
 const readsPerEvent = 2
 
 // fewBytes is how many unused bytes are copied at most.
@@ -91,7 +91,6 @@ func (in *input) read() {
 	in.loop.remind((*Conn)(in), false)
 }
 
-// stopped reports whether nothing is to be read now.
 func (in *input) stopped() bool {
 	asked := in.asked.Load()
 	return in.phase != open || asked&stopsReading != 0 || asked&askSender != 0 && in.loop.server.broadcasts.hold((*Conn)(in))
@@ -138,7 +137,6 @@ func (in *input) readBehind(kept int) (int, error) {
 	return n, err
 }
 
-// offer calls Data with the unused bytes.
 func (in *input) offer() {
 	p := in.unused.Bytes()
 	in.keep(in.feed(p), len(p))
@@ -171,13 +169,12 @@ func (in *input) keep(left []byte, of int) {
 	}
 }
 
-// fits reports whether a buffer is the right one to keep so many bytes in.
+// fits reports whether so many bytes stay in a buffer: see keptSlack.
 func fits(b *pool.Buffer, n int) bool {
 	size := cap(b.Bytes())
 	return n <= size && size <= max(keptSlack, 4*n)
 }
 
-// drop drops the kept bytes.
 func (in *input) drop() {
 	if in.unused != nil {
 		in.unused.Release()
@@ -217,7 +214,6 @@ func (in *input) feed(p []byte) (left []byte) {
 	return p
 }
 
-// data calls Data.
 func (in *input) data(p []byte) (used int) {
 	returned := false
 	defer func() {
@@ -268,7 +264,6 @@ func (in *input) failed(err error) {
 	(*Conn)(in).end(askEnd, err)
 }
 
-// ended calls End.
 func (in *input) ended(e EndHandler) {
 	l := in.loop
 	if in.unused != nil {

@@ -16,13 +16,12 @@ import (
 	"github.com/percore/percore/internal/tlsread"
 )
 
-// A connection may have a layer, TLS, between its socket and the handler. Everything in the backlog and
-// in Loop.collected is the layer's then, records, and so are the bytes that are counted. Data gets
-// what the layer has made of the socket's bytes.
+// A connection may have a layer, TLS, between its socket and the handler. The backlog and Loop.collected
+// hold records then, and their bytes are counted. Data gets decrypted bytes.
 //
-// A write is admitted, and all its records are made, under layered.writing. The loop takes that to end
-// the stream, so that no write is lost that was admitted before. The order of locks is writing, those
-// of crypto/tls, Conn.mu.
+// layered.writing is held while a write is admitted and all its records are made. The loop takes it to
+// end the stream, so no write is lost that was admitted before. The order of locks is writing, those of
+// crypto/tls, Conn.mu.
 
 func init() {
 	layer.TLS = func(h layer.Handshakes) any { return &TLS{h} }
@@ -35,7 +34,7 @@ func init() {
 	}
 }
 
-// layered is the part of a connection that only one with a layer has.
+// layered is a connection's layer.
 type layered struct {
 	// immutable
 	tls   *tls.Conn
@@ -64,7 +63,6 @@ type lower struct {
 	in       framing            // of what was read
 }
 
-// Read reads what is there, or waits for it in blocking code.
 func (l *lower) Read(p []byte) (n int, err error) {
 	switch {
 	case len(l.rest) > 0:
@@ -83,7 +81,6 @@ func (l *lower) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Write writes p, or puts it into the backlog.
 func (l *lower) Write(p []byte) (int, error) {
 	if l.on == nil {
 		return l.shaking.Await(l.Conn.Write, p)
@@ -109,7 +106,6 @@ type framing struct {
 	need   int // bytes that are missing of the record's body
 }
 
-// pass notes bytes of the stream.
 func (f *framing) pass(p []byte) {
 	for len(p) > 0 {
 		if f.need > 0 {
@@ -126,7 +122,7 @@ func (f *framing) pass(p []byte) {
 	}
 }
 
-// isBetween reports whether the last byte was a record's last.
+// isBetween reports whether the last byte was the end of a record.
 func (f *framing) isBetween() bool { return f.have == 0 && f.need == 0 }
 
 // attachTLS is Attach of a *tls.Conn.
@@ -145,7 +141,6 @@ func (s *Server) attachTLS(tc *tls.Conn, with arriving) (*Conn, error) {
 	return s.attachAny(l.Conn, with)
 }
 
-// addLayer gives a new connection its layer.
 func (c *Conn) addLayer(l *layered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,8 +188,7 @@ func (c *Conn) sendRecord(p []byte) error {
 // readsMax is how many reads of crypto/tls make one of the layer: see tlsread.Read.
 const readsMax = 32
 
-// tryRead returns bytes for the handler, or 0 and nil if there are none; then an event comes when there
-// are.
+// tryRead is sock.tryRead of bytes for the handler.
 func (in *input) tryRead(p []byte) (int, error) {
 	if !in.isLayered {
 		return in.sock.tryRead(p)
@@ -267,7 +261,7 @@ func (c *Conn) endLayer(now bool) bool {
 	return now || c.unsent == nil
 }
 
-// cutLayerLocked makes the layer's records get lost: the connection is closed, or has another owner.
+// cutLayerLocked drops further records: the connection is closed, or has another owner.
 func (c *Conn) cutLayerLocked() {
 	if c.isLayered {
 		c.more.layered.cut = true

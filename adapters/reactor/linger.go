@@ -29,14 +29,12 @@ func (c *Conn) lingers() bool {
 	return !c.inputEnded
 }
 
-// lingered ends the lingering.
 func (c *Conn) lingered() {
 	c.loop.begin()
 	c.inputEnded = true
 	c.settle()
 }
 
-// dropInput reads what there is, and drops it.
 func (c *Conn) dropInput() {
 	for range readsPerEvent {
 		if c.more.lingered >= serving.LingerBytes {

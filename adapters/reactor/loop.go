@@ -13,8 +13,7 @@ import (
 	"github.com/percore/percore/internal/shared/counters"
 )
 
-// readBytes is the size of a loop's buffers: the one that it reads into, and the one that a
-// connection's writes are collected in while its handler runs. A recv(2) of that size does not have to
+// readBytes is the size of the buffer that a loop reads into. A recv(2) of that size does not have to
 // tell the scheduler.
 const readBytes = 64 << 10
 
@@ -88,7 +87,6 @@ func (l *Loop) Submit(f func()) error {
 	return nil
 }
 
-// run calls a function of the program that belongs to no connection.
 func (l *Loop) run(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -105,8 +103,7 @@ func (l *Loop) Index() int { return l.index }
 // Handler returns the handler of the loop's connections.
 func (l *Loop) Handler() Handler { return l.handler }
 
-// begin notes that the loop handles events: until the end of the batch writes are only collected,
-// and the loop sends them then.
+// begin notes that the loop handles events: writes are sent at the end of the batch.
 func (l *Loop) begin() {
 	if l.inBatch {
 		return
@@ -118,9 +115,9 @@ func (l *Loop) begin() {
 	l.engine.Defer(l.attendFn)
 }
 
-// attend does what connections wait for, at the end of a batch or as a task of the loop. It leaves
-// some to the next round if they are many, and all requests that come while it runs, so that events
-// have their turn.
+// attend does what connections wait for, at the end of a batch or as a task of the loop. Requests that
+// come while it runs, and those beyond batchConns, wait for the next round, so that events have their
+// turn.
 func (l *Loop) attend() {
 	l.inBatch = true
 	l.mu.Lock()
@@ -172,8 +169,8 @@ func (l *Loop) attend() {
 // attendingKept is the longest list of connections that is kept for the next batch: 64 KiB.
 const attendingKept = 8 << 10
 
-// remind makes attend look after c. If the loop isn't at work, and onlyIfBusy is set, it does nothing
-// and reports false. The caller holds c.mu.
+// remind makes attend look after c. With onlyIfBusy it does nothing, and reports false, unless the loop
+// is at work. The caller holds c.mu.
 func (l *Loop) remind(c *Conn, onlyIfBusy bool) bool {
 	if c.queued {
 		return true
@@ -192,7 +189,6 @@ func (l *Loop) remind(c *Conn, onlyIfBusy bool) bool {
 	return true
 }
 
-// add and remove keep the list of open connections.
 func (l *Loop) add(c *Conn) {
 	c.index = int32(len(l.conns))
 	l.conns = append(l.conns, c)
@@ -207,7 +203,6 @@ func (l *Loop) remove(c *Conn) {
 	l.conns = l.conns[:last]
 }
 
-// readBuffer returns the loop's buffer to read into.
 func (l *Loop) readBuffer() []byte {
 	if l.input == nil {
 		l.input = make([]byte, readBytes)
@@ -232,6 +227,6 @@ func (l *Loop) timed(c *Conn, call string, start int64) (now int64) {
 	return now
 }
 
-// verySlow is how long a callback takes that is logged in any case: it blocks, and holds up all that
-// is on the group's loop, connections of other servers included.
+// verySlow is how long a callback takes that is logged in any case: it blocks, and holds up connections
+// of other servers on the group's loop, too.
 const verySlow = time.Second

@@ -11,8 +11,8 @@ import (
 
 func init() { percore.RegisterAdapter("reactor", readMetrics) }
 
-// counter is one of the numbers that are counted. A connection is counted out after it was counted in,
-// so the ends come first: sums are read in this order, and no difference is below 0.
+// counter is one of the numbers that are counted. Sums are read in their order. Ends come first, since
+// a connection is counted out after it was counted in: no difference is below 0.
 type counter uint8
 
 const (
@@ -33,7 +33,7 @@ const (
 // share, so that processors don't contend for it.
 var process = counters.NewSet(64, counterCount)
 
-// reason is a kind of reason that a connection was closed for.
+// reason is a kind of error of the handler's Close.
 type reason uint8
 
 const (
@@ -51,7 +51,6 @@ const (
 
 var reasonNames = [reasonCount]string{"server", "peer", "unexpected_eof", "timeout", "read_buffer_full", "write_buffer_full", "panic", "error"}
 
-// reasonOf returns the kind of an error of the handler's Close.
 func reasonOf(err error) reason {
 	var p *PanicError
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/percore/percore/pool"
 )
 
-// The bytes that a connection has yet to send are in Loop.collected while its handler runs, and
-// otherwise in its backlog. One goroutine at a time sends, without a lock: the loop, or the caller of
-// Write if the loop is not at work.
+// The bytes that a connection has yet to send are in its backlog, and in Loop.collected while its
+// handler runs. One goroutine at a time sends, without a lock: the loop, or the caller of Write if the
+// loop is not at work.
 //
 //	unsent, sending   meaning                             leaves by
 //	nil, no           nothing waits                       Write: sends; or, if the loop is at work,
@@ -23,7 +23,7 @@ import (
 // The sender sets blocked when the socket was full, unless an event has come since its system call
 // (roomEvent), so that no event is missed.
 
-// output is a Conn as what sends bytes to its peer: it has mu for that, and what that guards.
+// output is a Conn as what sends bytes to its peer, under mu.
 type output Conn
 
 // collectedMax is how much is collected while a handler runs. A write that would exceed it is sent at
@@ -60,8 +60,8 @@ func (c *Conn) WriteShared(b *pool.Buffer) error {
 	return err
 }
 
-// write writes all of p. If it is refused, the connection ends, unless told says that the program is
-// told. shared, if not nil, is the buffer of the bytes, which are then not copied.
+// write writes all of p. If it is refused the connection ends, unless told is set: the program learns of
+// it. shared, if not nil, is the buffer of the bytes, which are then not copied.
 func (o *output) write(told bool, shared *engpool.Buffer, p ...[]byte) (size int, err error) {
 	for _, q := range p {
 		size += len(q)
@@ -106,8 +106,7 @@ func (o *output) putLocked(shared *engpool.Buffer, size int, p ...[]byte) {
 	}
 }
 
-// admitLocked returns why n more bytes can't be written. If too many wait, the
-// connection ends, unless told is set, and Writable will be called if there is one.
+// admitLocked returns why n more bytes can't be written, or nil. See write for told.
 func (o *output) admitLocked(n int, told bool) error {
 	if o.unsent != nil && n > 0 && o.fullLocked(n) {
 		o.loop.counts.Add(countRefusedWrites, 1)
@@ -267,7 +266,7 @@ func (o *output) trySendLocked(v net.Buffers) (n int, err error, full bool) {
 // flushMax is how much of a backlog is sent before other connections of the loop have their turn.
 const flushMax = 512 << 10
 
-// flushLocked sends the backlog, as far as the socket takes it.
+// flushLocked sends as much of the backlog as the socket takes.
 func (o *output) flushLocked() {
 	for sent := 0; o.unsent != nil && !o.sending && !o.blocked; {
 		if sent > flushMax {
@@ -320,7 +319,7 @@ func (o *output) roomyLocked() {
 	}
 }
 
-// tellWritable calls Writable, on the loop, if there is room again.
+// tellWritable calls Writable if it is due.
 func (o *output) tellWritable() {
 	if o.asked.Load()&(askTell|askTellNow) == 0 {
 		return
@@ -341,15 +340,14 @@ func (o *output) tellWritable() {
 	}
 }
 
-// failedLocked ends the connection.
 func (o *output) failedLocked(err error) {
 	o.dropLocked(0)
 	(*Conn)(o).endLocked(askClose, err)
 }
 
-// dropUnsentLocked drops the backlog, and counts besides more bytes that never got there. If the
-// backlog is being sent, the sender releases it. Nothing may follow dropped bytes, not even the end of
-// a stream: a layer's, or the socket's, which is reset.
+// dropLocked drops the backlog, and counts besides more bytes that never got there. If the backlog is
+// being sent, the sender releases it. Nothing may follow dropped bytes: the layer is cut, and the socket
+// will be reset.
 func (o *output) dropLocked(besides int) {
 	(*Conn)(o).cutLayerLocked()
 	b := o.unsent
@@ -374,7 +372,6 @@ func (o *output) awaitSenderLocked() {
 	}
 }
 
-// allSent reports whether nothing that was written waits.
 func (o *output) allSent() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

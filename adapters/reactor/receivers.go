@@ -64,7 +64,7 @@ func (l *Loop) submitJob(j job, alone bool) {
 	})
 }
 
-// dropJobs ends all jobs as if they were done. If a walk was under way, its next batch begins another.
+// dropJobs ends all jobs as if they were done. If a walk is under way its next batch begins another.
 func (l *Loop) dropJobs() {
 	for _, j := range slices.Concat(l.walk.jobs, l.jobs) {
 		l.engine.Release()
@@ -73,7 +73,7 @@ func (l *Loop) dropJobs() {
 	l.walk, l.jobs = walk{}, nil
 }
 
-// walkOn does one batch.
+// walkOn does one batch of a walk.
 func (l *Loop) walkOn() {
 	defer func() { // also if a function of the program ends the goroutine
 		if l.walking {
@@ -151,7 +151,7 @@ func (b *broadcasts) begin(n, hardLimit int64) bool {
 	return true
 }
 
-// end subtracts the job's bytes, and makes the loops read on once few wait.
+// end subtracts the job's bytes. Once few wait the loops read on.
 func (b *broadcasts) end(n int64) {
 	few := b.bytes.Add(-n) <= b.highWaterMark/2
 	b.mu.Lock() // after that: see hold
@@ -182,8 +182,8 @@ func (b *broadcasts) hold(c *Conn) bool {
 	return true
 }
 
-// walkAll makes each loop do a job of n bytes, and calls done when the last has. It
-// reports false, and does nothing, if more than the hard limit would wait.
+// walkAll makes each loop do a job of n bytes, and calls done when the last has. It does nothing, and
+// reports false, if more than hardLimit would wait.
 func (s *Server) walkAll(do func(c *Conn), n, hardLimit int64, done func()) bool {
 	n += jobBytes
 	if !s.broadcasts.begin(n, hardLimit) {

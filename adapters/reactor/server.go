@@ -37,7 +37,7 @@ type Server struct {
 	mu struct {
 		sync.Mutex
 		listeners map[*percore.Listener]bool
-		loops     []*Loop // replaced, never changed
+		loops     []*Loop // replaced, never changed: see Server.loops
 		made      int     // loops
 		conns     int     // not closed or hijacked, opening and handshaking ones included
 		over      bool    // empty is closed
@@ -128,7 +128,6 @@ func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	return s.attachAny(c, with)
 }
 
-// attachAny is Attach for a connection that is not a wrapper.
 func (s *Server) attachAny(c net.Conn, with arriving) (*Conn, error) {
 	switch c := c.(type) {
 	case *percore.Conn:
@@ -230,7 +229,7 @@ func (s *Server) attachOrFail(pc *percore.Conn, with arriving) (*Conn, error) {
 	return c, nil
 }
 
-// enter counts a connection, and returns the server's part of its loop.
+// enter counts a connection, and returns the server's part of its loop. left counts it out again.
 func (s *Server) enter(e engineLoop) (*Loop, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // Config.LoopHandler may panic
@@ -259,7 +258,7 @@ func (s *Server) loopLocked(e engineLoop) *Loop {
 			free = i
 		}
 	}
-	loops := slices.Clone(s.mu.loops) // see loops
+	loops := slices.Clone(s.mu.loops)
 	if free >= 0 {
 		loops[free] = newLoop(s, e, free, loops[free].handler)
 		s.mu.loops = loops
@@ -274,7 +273,6 @@ func (s *Server) loopLocked(e engineLoop) *Loop {
 	return l
 }
 
-// left counts a connection that is gone.
 func (s *Server) left() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,7 +280,7 @@ func (s *Server) left() {
 	s.endWhenEmptyLocked()
 }
 
-// endWhenEmptyLocked ends the rest of a closing server, once no connection is left.
+// endWhenEmptyLocked ends the rest of a closing server once no connection is left.
 func (s *Server) endWhenEmptyLocked() {
 	if s.mu.conns > 0 || !s.isClosing() {
 		return
@@ -354,7 +352,7 @@ func (c *Conn) endNow() {
 	c.loop.remind(c, false) // it may have waited for functions
 }
 
-// loops returns the loops that have had connections.
+// loops returns the loops that have had connections. The slice doesn't change.
 func (s *Server) loops() []*Loop {
 	s.mu.Lock()
 	defer s.mu.Unlock()

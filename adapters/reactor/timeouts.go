@@ -18,7 +18,6 @@ type Timeout struct {
 	d    time.Duration
 }
 
-// timeoutKind is an index of the durations.
 type timeoutKind uint8
 
 const (
@@ -77,9 +76,9 @@ func (c *Conn) SetTimeout(t Timeout) {
 // longestTimeout never passes, and may be added to any time.
 const longestTimeout time.Duration = math.MaxInt64 / 2
 
-// timeouts are a connection's timeouts, if it has any. There is one timer. It is set for the
-// timeout that comes first; when it fires it checks whether that has passed, so that
-// bytes that come and go need not move it. Times are those of monotime.
+// timeouts are a connection's timeouts, if it has any. There is one timer, set for the timeout that
+// comes first. When it fires it checks whether that has passed, so bytes that come and go need not move
+// it. Times are those of monotime.
 type timeouts struct {
 	limits  [timeoutKinds]atomic.Int64 // durations; 0 for none
 	readAt  atomic.Int64               // when a byte was last read
@@ -100,16 +99,15 @@ type timeouts struct {
 	paid       sys.Sent // what the peer had acknowledged when payAcknowledged was last called
 }
 
-// clock is a Conn with its timeouts.
+// clock is a Conn as what has timeouts.
 type clock Conn
 
-// set sets a timeout of one connection. Its mu is held.
 func (t *timeouts) set(kind timeoutKind, d time.Duration) {
 	t.own |= 1 << kind
 	t.limits[kind].Store(int64(d))
 }
 
-// start sets the server's timeouts, on the loop, and begins those that SetTimeout has set.
+// start begins the server's timeouts, and those that SetTimeout has already set.
 func (k *clock) start() {
 	if limits := k.loop.server.config.timeouts(); limits != [timeoutKinds]time.Duration{} {
 		k.mu.Lock()
@@ -127,7 +125,6 @@ func (k *clock) start() {
 	}
 }
 
-// retime restarts all timeouts.
 func (k *clock) retime() {
 	k.asked.And(^askRetime)
 	t := &k.more.times
@@ -161,14 +158,14 @@ func (k *clock) limitEnding() {
 	k.loop.remind((*Conn)(k), false)
 }
 
-// stop ends the timeouts.
 func (k *clock) stop() {
 	if k.asked.Load()&askTimed != 0 && k.more.times.timer != nil {
 		k.more.times.timer.Stop()
 	}
 }
 
-// touchRead notes that bytes were read, and touchWritten that the socket has taken some.
+// touchRead notes that bytes were read, touchWritten that the socket has taken some, and tookLocked that
+// n of these were of the backlog.
 func (k *clock) touchRead() {
 	if k.asked.Load()&askTimed != 0 {
 		k.more.times.readAt.Store(monotime.Now())
@@ -181,7 +178,6 @@ func (k *clock) touchWritten() {
 	}
 }
 
-// tookLocked notes that the socket has taken n bytes of the backlog.
 func (k *clock) tookLocked(n int) {
 	if k.asked.Load()&askTimed != 0 {
 		t := &k.more.times
@@ -218,8 +214,8 @@ func (k *clock) markKept() {
 	t.keptSince = k.messageBegins()
 }
 
-// markPartial notes, after a read of the layer, whether the layer has a part of a record: ReadTimeout
-// counts for its rest. got says that the read returned bytes.
+// markPartial notes, after a read of the layer, whether that has a part of a record: ReadTimeout counts
+// for the rest. got says that the read returned bytes.
 func (k *clock) markPartial(got bool) {
 	if k.asked.Load()&askTimed == 0 {
 		return
@@ -242,7 +238,7 @@ func (k *clock) messageBegins() (now int64) {
 	return now
 }
 
-// set makes the timer fire at a time, if it is set for none before.
+// set makes the timer fire at a time, unless it is set for an earlier one.
 func (k *clock) set(now, at int64) {
 	t := &k.more.times
 	if t.due != 0 && t.due <= at {
@@ -323,7 +319,6 @@ func (k *clock) passed(now int64) (passed timeoutKind, next int64) {
 	return noTimeout, next
 }
 
-// countsWrites reports whether a byte that the socket takes restarts the timeout.
 func (k timeoutKind) countsWrites() bool { return k == onIdle || k == onWriteIdle || k == onUnsent }
 
 // payAcknowledged gives a peer that has taken nothing for a timeout more time, for what its kernel has
@@ -350,7 +345,7 @@ func (k *clock) pushUnsent() bool {
 	return true
 }
 
-// hold notes which timeouts don't count now.
+// hold restarts the timeouts that don't count now.
 func (k *clock) hold(now int64) {
 	t := &k.more.times
 	asked := k.asked.Load()
