@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// check finds what would fail later: at the first restart, in a shutdown, or in a server's goroutine.
+// check finds what would otherwise fail at the first restart, in a shutdown, or in a server's goroutine.
 func (s *Service) check() error {
 	if len(s.Parts) == 0 {
 		return errors.New("it has no Parts: add one for each server")
@@ -34,7 +34,7 @@ func (s *Service) check() error {
 	return s.checkRest()
 }
 
-// check finds what is wrong with one part. restarts says that its listener is going to be handed over.
+// check is Service.check for a part. restarts says that its listener is going to be handed over.
 func (p *Part) check(restarts bool) error {
 	switch {
 	case p.Name == "":
@@ -59,8 +59,6 @@ func (p *Part) check(restarts bool) error {
 	return nil
 }
 
-// checkRest refuses signals that mean something else already, or that no process can catch, and times
-// below 0.
 func (s *Service) checkRest() error {
 	switch s.Restart {
 	case os.Interrupt, syscall.SIGTERM, os.Kill:

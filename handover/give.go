@@ -26,19 +26,17 @@ type server struct {
 }
 
 // give hands over servers, and the connections of conns' carriers, to the process at the other end of
-// c, which calls take. conns may be nil. give returns nil when that process has the listeners and all
-// connections that could move. The caller then shuts down its servers, which waits for the connections
-// that stayed. The listeners no longer accept, and closing them no longer removes the files of unix
-// sockets.
+// c, which calls take. conns may be nil. give owns c. It returns nil when that process has the
+// listeners and all connections that could move. The listeners no longer accept, and closing them no
+// longer removes the files of unix sockets. The caller then shuts down its servers, which waits for the
+// connections that stayed.
 //
 // Until the successor is ready this process serves as usual, and give fails if ctx ends. After that
 // give waits for busy connections until ctx ends, or until none has moved for the time of patience.
 //
-// If give fails, this process goes on serving all its connections except the ones that the successor
+// If give fails, this process goes on serving all its connections except those that the successor
 // already has; the error says at which step it failed. If this process hangs, the successor goes on
-// without it: give then returns nil, and the connections that had not moved stay here.
-//
-// give owns c, and has closed it when it returns.
+// without it: give then returns nil.
 func give(ctx context.Context, c *net.UnixConn, patience time.Duration, conns *Conns, servers ...server) (err error) {
 	ended := counters.given.begin()
 	defer func() { ended(err) }()
@@ -116,7 +114,6 @@ func (g *giver) run(ctx context.Context) (step string, err error) {
 	return "waiting for the successor to be ready", err
 }
 
-// offer sends the listeners.
 func (g *giver) offer() error {
 	m := &message{Kind: offer}
 	var files []*os.File
@@ -155,7 +152,6 @@ func (g *giver) offer() error {
 	return nil
 }
 
-// openConns returns how many connections a listener has.
 func openConns(l net.Listener) int {
 	if l, ok := l.(*percore.Listener); ok {
 		return l.Stats().Conns
@@ -163,7 +159,6 @@ func openConns(l net.Listener) int {
 	return 0
 }
 
-// heed notes what ready says.
 func (g *giver) heed(m *message) error {
 	g.carriers, g.dropped = m.Carriers, make(map[int]bool)
 	for _, i := range m.Dropped {
@@ -194,7 +189,6 @@ func (g *giver) isOver() bool {
 	}
 }
 
-// moves returns the listeners that the successor takes.
 func (g *giver) moves() (all []seam.Listener) {
 	for i, s := range g.servers {
 		if !g.dropped[i] {
@@ -217,7 +211,7 @@ func (g *giver) stopAccepting() (unlinked []seam.Listener) {
 	return unlinked
 }
 
-// move hands the connections over, after the successor has the listeners and is ready.
+// move hands the connections over to a successor that is ready.
 func (g *giver) move(ctx context.Context) (step string, err error) {
 	unlinked := g.stopAccepting()
 	step, err = "handing over connections", g.drain(ctx)
@@ -283,7 +277,7 @@ func (g *giver) drain(ctx context.Context) error {
 // settlePause is the time between two checks of a listener that has not settled, and of the successor.
 const settlePause = 5 * time.Millisecond
 
-// watch stops the move as soon as the successor gives up, or ends, even if nothing moves at the moment.
+// watch stops the move when the successor gives up or ends, even if nothing moves at the moment.
 func (g *giver) watch(ctx context.Context) {
 	for ctx.Err() == nil {
 		g.mu.Lock()
@@ -296,10 +290,9 @@ func (g *giver) watch(ctx context.Context) {
 	}
 }
 
-// drainServer makes server i give its connections until none is left, and none is on its way to the
-// source because Accept took it from the backlog before the listener was paused. When the server calls
-// Accept again, the source knows the last one. drainServer waits for that no longer than settleTimeout,
-// since a program that has stopped calling Accept never comes back: it can't tell the two apart.
+// drainServer makes server i give its connections until none is left, and none is on its way from
+// Accept to the source. The source knows the last one when the server calls Accept again. A program that
+// has stopped calling Accept never does, so drainServer waits for settleTimeout at most.
 func (g *giver) drainServer(ctx context.Context, i int) error {
 	s := g.servers[i]
 	patient, progress := g.patient(ctx)
@@ -355,8 +348,8 @@ func (g *giver) failLocked(err error) error {
 	return g.broken
 }
 
-// failedLocked returns the error after which nothing moves any more, or nil. That may be what the
-// successor says unasked.
+// failedLocked returns the error after which nothing moves any more, or nil. The successor may have
+// sent one unasked.
 func (g *giver) failedLocked() error {
 	if g.broken != nil || !hasCome(g.wire.conn) {
 		return g.broken
@@ -380,7 +373,6 @@ func (g *giver) give(i int, batch []percore.WaitingConn) error {
 	return g.transfer(new(message), out)
 }
 
-// outgoing is a connection that is about to be sent.
 type outgoing struct {
 	conn  net.Conn
 	about movedConn

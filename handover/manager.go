@@ -24,8 +24,8 @@ func (r *run) watch(ctx context.Context) {
 // managerSockets are those that the service manager has opened, by the parts that they are for.
 type managerSockets map[string][]*os.File
 
-// sockets returns the sockets of the service manager. A part with a Listener needs none, and a program
-// may have opened that from them.
+// sockets returns the sockets of the service manager. It leaves them alone if all parts have a Listener:
+// the program may have opened those from them.
 func (r *run) sockets() (managerSockets, error) {
 	first := slices.IndexFunc(r.Parts, func(p Part) bool { return p.Listener == nil })
 	if first < 0 {

@@ -47,7 +47,6 @@ const (
 	carrierNameMax = 100     // bytes, also of a part's name
 )
 
-// kind is the meaning of a message.
 type kind string
 
 const (
@@ -85,7 +84,6 @@ type envelope struct {
 	Oldest   int    `json:"oldest,omitempty"` // the oldest version that the sender speaks; 0: Version
 }
 
-// offeredListener is a listener of the predecessor.
 type offeredListener struct {
 	Name    string `json:"name"`
 	Network string `json:"network"`
@@ -100,7 +98,6 @@ func (l *offeredListener) String() string {
 	return fmt.Sprintf("%q at %s %s", l.Name, l.Network, l.Address)
 }
 
-// movedConn is a connection that is handed over.
 type movedConn struct {
 	Listener int     `json:"listener"` // its index in the offer
 	Served   bool    `json:"served,omitempty"`
@@ -182,13 +179,11 @@ func decode(p []byte, descriptors int) (*message, error) {
 	return m, nil
 }
 
-// versionError is the error for a process that speaks another version.
 func versionError(theirs int) error {
 	return fmt.Errorf("the other process speaks version %d of the protocol, and this one version %d:"+
 		" replace the old process once without a handover", theirs, version)
 }
 
-// checkOffer fails if an offer makes no sense.
 func (m *message) checkOffer() error {
 	if len(m.Listeners) == 0 || len(m.Listeners) > listenersMax {
 		return fmt.Errorf("an offer of %d listeners", len(m.Listeners))

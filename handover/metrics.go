@@ -39,7 +39,6 @@ func (r *results) begin() (ended func(error)) {
 	}
 }
 
-// readMetrics returns the process's metrics.
 func readMetrics() []percore.Metric {
 	const gave = "Handovers that this process has begun to give, by result: moved, failed (it serves on)"
 	const took = "Handovers in which this process was to take over, by result: moved, orphaned (the predecessor ended in the middle), failed"

@@ -47,7 +47,7 @@ func processName(pid int) string {
 	return strings.TrimSpace(string(name))
 }
 
-// hasTerminal reports whether the process has a controlling terminal that is still there (tty(4)).
+// hasTerminal reports whether the process has a controlling terminal, which is still there (tty(4)).
 func hasTerminal() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

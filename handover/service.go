@@ -226,7 +226,7 @@ func (s *Service) decline(why error) error {
 	return why
 }
 
-// run is a call of Run.
+// run is a call of Service.Run.
 type run struct {
 	*Service
 	listeners []net.Listener // of the parts that have begun to serve
@@ -288,7 +288,6 @@ func (r *run) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// inheritFrom returns what this process's predecessor offers, or nil if there is none.
 func inheritFrom(ctx context.Context) (*successor, error) {
 	c, err := inherited()
 	if c == nil || err != nil {
@@ -297,7 +296,7 @@ func inheritFrom(ctx context.Context) (*successor, error) {
 	return take(ctx, c)
 }
 
-// open opens all listeners, or none.
+// open opens the listeners of all parts, or none.
 func (r *run) open(ctx context.Context, predecessor *successor) (listeners []net.Listener, err error) {
 	defer func() {
 		if err == nil {
@@ -363,7 +362,6 @@ func (p *Part) replaceListener(offer *offered) (net.Listener, error) {
 	return l, err
 }
 
-// restore gives the parts the predecessor's state.
 func (r *run) restore(predecessor *successor) {
 	for _, p := range r.Parts {
 		if p.Restore == nil {
@@ -377,7 +375,6 @@ func (r *run) restore(predecessor *successor) {
 	}
 }
 
-// serve begins to serve a part.
 func (r *run) serve(p *Part, l net.Listener) {
 	r.listeners = append(r.listeners, l)
 	serveOn := p.Serve
@@ -446,7 +443,6 @@ func background(f func(ctx context.Context)) (stop func()) {
 	}
 }
 
-// give starts a successor, and hands over to it.
 func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err := r.parents.check(os.Getppid(), r.AnyParent); err != nil {
 		return 0, err
@@ -475,7 +471,6 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	return pid, cmd.Process.Release() // which forgets the pid
 }
 
-// startSuccessor starts this program anew.
 func (r *run) startSuccessor() (*exec.Cmd, *net.UnixConn, error) {
 	cmd, err := successorCommand()
 	if err != nil {
@@ -486,7 +481,7 @@ func (r *run) startSuccessor() (*exec.Cmd, *net.UnixConn, error) {
 	return cmd, c, err
 }
 
-// servers returns the parts as a successor gets them, without their states.
+// servers returns the parts for give, without their states.
 func (r *run) servers() (all []server, err error) {
 	for i, l := range r.listeners {
 		p := &r.Parts[i]
@@ -541,7 +536,7 @@ func (r *run) leave(intact bool) {
 	draining.Wait()
 }
 
-// serveFor lets the parts serve on for d. It reports false, before that, if one fails.
+// serveFor lets the parts serve on for d. If one fails it reports false at once.
 func (r *run) serveFor(d time.Duration) bool {
 	select {
 	case <-time.After(d):

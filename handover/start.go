@@ -25,8 +25,8 @@ func successorCommand() (*exec.Cmd, error) {
 	}, nil
 }
 
-// start starts cmd as the successor: it inherits a socket, which inherited returns there. The result is
-// for give. start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
+// start starts cmd as the successor, and returns a socket for give. cmd inherits the other end, which
+// inherited returns there. start adds to cmd's ExtraFiles and Env. The caller calls cmd.Wait, as usual.
 func start(cmd *exec.Cmd) (*net.UnixConn, error) {
 	c, theirs, err := socketpair()
 	if err != nil {

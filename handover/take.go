@@ -23,7 +23,6 @@ type successor struct {
 	ended     func(error) // counts the result
 }
 
-// offered is a listener that the predecessor has offered.
 type offered struct {
 	offeredListener
 	files    []*os.File // nil after open
@@ -215,7 +214,7 @@ func (s *successor) takeOver(ctx context.Context) error {
 	}
 }
 
-// handle handles a message, and reports whether it is the last.
+// handle handles a message of takeOver, and reports whether it is the last.
 func (s *successor) handle(m *message, fds descriptors) (finished bool, err error) {
 	if !slices.Contains(s.due(), m.Kind) {
 		fds.close()
@@ -238,7 +237,6 @@ func (s *successor) handle(m *message, fds descriptors) (finished bool, err erro
 	return true, nil
 }
 
-// due returns the messages that may come.
 func (s *successor) due() []kind {
 	if s.held.waits {
 		return []kind{commit}
@@ -280,7 +278,7 @@ func (s *successor) hold(m *message, fds descriptors) (err error) {
 	return nil
 }
 
-// adopt gives the held connections, which have been committed, to the listeners.
+// adopt gives the held connections, which have been committed, to the listeners or to the carrier.
 func (s *successor) adopt() error {
 	h := s.held
 	s.held = held{}
@@ -316,8 +314,7 @@ func (s *successor) adopt() error {
 	return nil
 }
 
-// own makes Close of the listeners remove the files of their unix sockets. The files no longer belong
-// to the predecessor.
+// own makes Close of the listeners remove the files of their unix sockets: they are this process's now.
 func (s *successor) own() {
 	for _, l := range s.listeners {
 		if l.Unlink && l.listener != nil {
@@ -379,7 +376,6 @@ func (s *successor) giveUp(reason error) {
 	}
 }
 
-// finish ends the exchange, with this result.
 func (s *successor) finish(err error) {
 	s.wire.close()
 	s.wire = nil

@@ -23,7 +23,7 @@ var stepNanoseconds atomic.Int64
 func init() { stepNanoseconds.Store(int64(10 * time.Second)) }
 
 // stepTimeout is how long a process waits for the next message before it considers the other process
-// hung. It limits how long connections stay unserved when the other process hangs.
+// hung: so long may connections stay unserved.
 func stepTimeout() time.Duration { return time.Duration(stepNanoseconds.Load()) }
 
 // sendTimeout is how long a packet may wait for a process that doesn't read.
@@ -50,11 +50,11 @@ func newWire(c *net.UnixConn) *wire {
 	return &wire{c, make([]byte, packetBytes+1), make([]byte, rightsBytesMax)}
 }
 
-// descriptors are the file descriptors that came with a message.
+// descriptors came with a message.
 type descriptors []int
 
-// close closes the descriptors that were not taken out. It calls close(2), never shutdown(2), since the
-// connections may belong to the other process.
+// close closes those that were not taken out. It doesn't call shutdown(2): the connections may belong to
+// the other process.
 func (d descriptors) close() {
 	for i, fd := range d {
 		if fd >= 0 {
@@ -194,8 +194,8 @@ func (w *wire) receiveRest(ctx context.Context, p []byte) ([]byte, error) {
 }
 
 var (
-	// errGone is wrapped by errors about a process that hangs, or has ended or closed its socket
-	// without notice.
+	// errGone is wrapped by errors about a process that hangs, has ended, or has closed its socket without
+	// notice.
 	errGone = errors.New("the other process has gone")
 
 	// errSilent means that the other process hangs, or was stopped.

@@ -20,7 +20,6 @@ const descriptorsTravel = true
 // short only if this process can't have so many.
 var rightsBytesMax = unix.CmsgSpace(4 * descriptorsMax)
 
-// writeMsg sends a message.
 func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
 	var rights []byte
 	if len(fds) > 0 {
@@ -33,7 +32,7 @@ func writeMsg(c *net.UnixConn, p []byte, fds []int) error {
 	return err
 }
 
-// readMsg receives a message. The caller must close the descriptors, even if it fails. They are
+// readMsg receives a packet. The caller must close the descriptors, even if it fails. They are
 // close-on-exec: ReadMsgUnix sets MSG_CMSG_CLOEXEC.
 func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err error) {
 	n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
@@ -55,7 +54,7 @@ func readMsg(c *net.UnixConn, buf, oob []byte) (p []byte, fds descriptors, err e
 	return buf[:n], fds, err
 }
 
-// hasCome reports whether readMsg would find a message, or the end, at once.
+// hasCome reports whether readMsg wouldn't wait: a packet has come, or the end.
 func hasCome(c *net.UnixConn) (yes bool) {
 	_ = control(c, func(fd int) {
 		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)

@@ -105,8 +105,7 @@ func (n *Notifier) in(before state, message string, after state) {
 	}
 }
 
-// notify is a variable for tests.
-var notify = send
+var notify = send // a variable for tests
 
 // send sends a message to $NOTIFY_SOCKET, if there is one.
 func send(message string) error {
