@@ -87,12 +87,12 @@ func newCarrying(t *testing.T, n int, name string) *carrying {
 	giving, taking := pair(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testnet.HangTimeout)
 	t.Cleanup(cancel)
-	t.Cleanup(newEchoServer(c.ln).close)
+	serveEcho(t, c.ln)
 	gave := make(chan error, 1)
 	go func() { gave <- give(ctx, giving, testnet.HangTimeout, from, serverOf("web", c.ln, nil)) }()
 	c.gave = gave
 	c.taker, c.newLn = mustTake(t, taking)
-	t.Cleanup(newEchoServer(c.newLn).close)
+	serveEcho(t, c.newLn)
 	t.Cleanup(func() {
 		for _, c := range slices.Concat(c.from.conns, c.to.taken) {
 			c.Conn.Close()

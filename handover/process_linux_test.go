@@ -29,52 +29,15 @@ func init() {
 	)
 }
 
-// An echoServer answers with the bytes that it gets.
-type echoServer struct {
-	ln net.Listener
-
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-	closed bool
-	served sync.WaitGroup
+// serveEcho answers connections with the bytes that they send.
+func serveEcho(t testing.TB, ln net.Listener) *testnet.Server {
+	return testnet.Serve(t, ln, func(c net.Conn) { _, _ = io.Copy(c, c) })
 }
 
-func newEchoServer(ln net.Listener) *echoServer {
-	s := &echoServer{ln: ln, conns: make(map[net.Conn]bool)}
-	s.served.Go(s.accept)
-	return s
-}
+// inChild is for serveEcho in a process that runs no test.
+type inChild struct{ testing.TB }
 
-func (s *echoServer) accept() {
-	for {
-		c, err := s.ln.Accept()
-		if err != nil {
-			return
-		}
-		s.mu.Lock()
-		if s.closed {
-			c.Close()
-		} else {
-			s.conns[c] = true
-			s.served.Go(func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			})
-		}
-		s.mu.Unlock()
-	}
-}
-
-func (s *echoServer) close() {
-	s.ln.Close()
-	s.mu.Lock()
-	s.closed = true
-	for c := range s.conns {
-		c.Close()
-	}
-	s.mu.Unlock()
-	s.served.Wait()
-}
+func (inChild) Cleanup(func()) {}
 
 // runSuccessor takes over the parent's listeners, echoes, and says when it is ready, and how that
 // ended. It ends when its input does.
@@ -91,7 +54,7 @@ func runSuccessor() {
 		if err != nil {
 			fail(err)
 		}
-		defer newEchoServer(ln).close()
+		defer serveEcho(inChild{}, ln).End()
 	}
 	fmt.Println("ready:", a.ready(context.Background(), nil))
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -127,7 +90,7 @@ func newRealPredecessor(t *testing.T, kind testnet.Kind, n int) *predecessor {
 		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server, Served: true})
 		p.clients = append(p.clients, client)
 	}
-	t.Cleanup(newEchoServer(p.ln).close)
+	serveEcho(t, p.ln)
 	return p
 }
 
@@ -278,7 +241,7 @@ func runPredecessor() {
 		}
 		from.conns = append(from.conns, percore.WaitingConn{Conn: c})
 	}
-	defer newEchoServer(ln).close()
+	defer serveEcho(inChild{}, ln).End()
 	fmt.Println("gave:", <-goGive(context.Background(), c, serverOf("web", ln, from)))
 }
 
@@ -320,8 +283,8 @@ func TestPredecessorProcess(t *testing.T) {
 			const n = 60
 			p := startPredecessor(t, address, n, "KILL="+strconv.Itoa(killAt))
 			a, ln := mustTake(t, p.wire)
-			s := newEchoServer(ln)
-			defer s.close()
+			s := serveEcho(t, ln)
+			defer s.End()
 			err := a.ready(t.Context(), nil)
 			if killAt < 0 {
 				if err != nil {
@@ -358,7 +321,7 @@ func TestPredecessorProcess(t *testing.T) {
 				t.Errorf("got %d connections, want %d", moved, n)
 			}
 			mustEcho(t, testnet.Dial(t, ln))
-			s.close()
+			s.End()
 			if _, err := os.Stat(address); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the file of the unix socket: got %v, want this process to have removed it", err)
 			}
@@ -444,7 +407,7 @@ func TestMultipathTCP(t *testing.T) {
 		p.source.conns = append(p.source.conns, percore.WaitingConn{Conn: server})
 		p.clients = append(p.clients, client)
 	}
-	defer newEchoServer(ln).close()
+	defer serveEcho(t, ln).End()
 	child, c := startSuccessor(t)
 	if err := testnet.Receive(t, "give", goGive(t.Context(), c, p.server("web"))); err != nil {
 		t.Fatal(err)
