@@ -68,7 +68,11 @@ func (c *Conn) SetTimeout(t Timeout) {
 	if c.finished {
 		return
 	}
-	c.extrasLocked().times.set(t.kind, min(max(0, t.d), longestTimeout))
+	d := min(t.d, longestTimeout)
+	if d <= 0 {
+		d = longestTimeout // start and limitEnding leave it alone then
+	}
+	c.extrasLocked().times.limits[t.kind].Store(int64(d))
 	c.asked.Or(askTimed | askRetime) // after extras are there: see touchRead
 	c.loop.remind(c, false)
 }
@@ -85,7 +89,6 @@ type timeouts struct {
 	wroteAt atomic.Int64               // when the socket last took one
 
 	// guarded by the connection's mu
-	own      uint8 // the kinds that SetTimeout has set, as bits
 	markAt   int64 // when the mark was set, at the end of the backlog
 	markLeft int   // bytes up to the mark that wait yet; 0 if there is none
 
@@ -102,20 +105,13 @@ type timeouts struct {
 // clock is a Conn as what has timeouts.
 type clock Conn
 
-func (t *timeouts) set(kind timeoutKind, d time.Duration) {
-	t.own |= 1 << kind
-	t.limits[kind].Store(int64(d))
-}
-
 // start begins the server's timeouts, and those that SetTimeout has already set.
 func (k *clock) start() {
 	if limits := k.loop.server.config.timeouts(); limits != [timeoutKinds]time.Duration{} {
 		k.mu.Lock()
 		t := &(*Conn)(k).extrasLocked().times
 		for kind, d := range limits {
-			if t.own&(1<<kind) == 0 {
-				t.limits[kind].Store(int64(min(d, longestTimeout)))
-			}
+			t.limits[kind].CompareAndSwap(0, int64(min(d, longestTimeout)))
 		}
 		k.asked.Or(askTimed)
 		k.mu.Unlock()
@@ -150,10 +146,10 @@ func (k *clock) limitEnding() {
 		return
 	}
 	t := &(*Conn)(k).extrasLocked().times
-	if t.own&(1<<onWriteIdle|1<<onUnsent) != 0 || t.limits[onWriteIdle].Load() != 0 || t.limits[onUnsent].Load() != 0 {
+	if t.limits[onWriteIdle].Load() != 0 || t.limits[onUnsent].Load() != 0 {
 		return
 	}
-	t.set(onWriteIdle, endingTime)
+	t.limits[onWriteIdle].Store(int64(endingTime))
 	k.asked.Or(askTimed | askRetime)
 	k.loop.remind((*Conn)(k), false)
 }
