@@ -82,8 +82,6 @@ func TestTimeouts(t *testing.T) {
 		send   string
 		ends   bool
 	}{
-		{"idle", Config{IdleTimeout: short}, "", true},
-		{"nothing is read", Config{ReadIdleTimeout: short}, "", true},
 		{"nothing is written", Config{WriteIdleTimeout: short}, "", true},
 		{"idle after a message", Config{IdleTimeout: short}, "a\n", true},
 		{"half a message", Config{ReadTimeout: short}, "a", true},

@@ -411,22 +411,9 @@ func sendProgram(c net.Conn, next func() byte, more func() bool) (last bool) {
 
 // blocking starts the blocking server.
 func blocking(t testing.TB, kind testnet.Kind, style uint16) (net.Listener, chan error) {
-	ln := testnet.Listen(t, net.Listen, kind)
 	ends := make(chan error, 10)
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				err := blockingServe(c, c, 0, style)
-				c.Close()
-				ends <- err
-			}()
-		}
-	}()
-	return ln, ends
+	ln := testnet.Listen(t, net.Listen, kind)
+	return testnet.Serve(t, ln, func(c net.Conn) { ends <- blockingServe(c, c, 0, style) }), ends
 }
 
 // modelServer starts handlers in a style.

@@ -204,16 +204,11 @@ func FuzzConversations(f *testing.F) {
 func checkConversation(t *testing.T, server, client *tls.Config, seed uint64) {
 	t.Helper()
 	ends := make(chan error, 1)
-	plain := testnet.Listen(t, net.Listen, testnet.TCP4)
-	go func() {
-		c, err := plain.Accept()
-		if err != nil {
-			return
-		}
+	plain := testnet.Serve(t, testnet.Listen(t, net.Listen, testnet.TCP4), func(c net.Conn) {
 		tc := tls.Server(c, server)
+		defer tc.Close()
 		ends <- answerAll(tc)
-		tc.Close()
-	}()
+	})
 	want, wantErr := talk(t, plain, client, seed)
 	wantEnd := testnet.Receive(t, "the end on package net", ends)
 
