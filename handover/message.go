@@ -1,10 +1,10 @@
 package handover
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/percore/percore/internal/proxyproto"
@@ -105,22 +105,19 @@ type movedConn struct {
 	State    []byte  `json:"state,omitempty"`  // for the carrier, if there is one
 }
 
-// client is a proxyproto.Header. The names are bytes, since names of abstract unix sockets need not be
-// text.
+// client is a header with bytes in place of its strings, which need not be text.
 type client struct {
-	Source          netip.AddrPort `json:"source,omitzero"`
-	Destination     netip.AddrPort `json:"destination,omitzero"`
-	SourceName      []byte         `json:"sourceName,omitempty"`
-	DestinationName []byte         `json:"destinationName,omitempty"`
-	Unix            bool           `json:"unix,omitempty"`
-	TLVs            []byte         `json:"tlvs,omitempty"`
+	proxyproto.Header
+	SourceName      []byte `json:",omitempty"`
+	DestinationName []byte `json:",omitempty"`
+	TLVs            []byte `json:",omitempty"`
 }
 
 // movedConnOf describes a connection of the listener with that index.
 func movedConnOf(listener int, served bool, a seam.ConnInfo) movedConn {
 	c := movedConn{Listener: listener, Served: served}
 	if h := a.Client; h != (proxyproto.Header{}) {
-		c.Client = &client{h.Source, h.Destination, []byte(h.SourceName), []byte(h.DestinationName), h.IsUnix, []byte(h.TLVs)}
+		c.Client = &client{h, []byte(h.SourceName), []byte(h.DestinationName), []byte(h.TLVs)}
 	}
 	return c
 }
@@ -129,11 +126,8 @@ func movedConnOf(listener int, served bool, a seam.ConnInfo) movedConn {
 func (c *movedConn) info() seam.ConnInfo {
 	a := seam.ConnInfo{Served: c.Served}
 	if h := c.Client; h != nil {
-		a.Client = proxyproto.Header{
-			Source: h.Source, Destination: h.Destination,
-			SourceName: string(h.SourceName), DestinationName: string(h.DestinationName), IsUnix: h.Unix,
-			TLVs: string(h.TLVs),
-		}
+		a.Client = h.Header
+		a.Client.SourceName, a.Client.DestinationName, a.Client.TLVs = string(h.SourceName), string(h.DestinationName), string(h.TLVs)
 	}
 	return a
 }
@@ -153,18 +147,15 @@ func (m *message) encode() ([]byte, error) {
 
 // decode is the inverse of encode, for a message that came with this number of descriptors.
 func decode(p []byte, descriptors int) (*message, error) {
-	var e envelope
-	if err := json.Unmarshal(p, &e); err != nil || e.Protocol != protocol {
+	m := new(message)
+	err := json.Unmarshal(p, m)
+	if m.Protocol != protocol { // which comes first, and stays empty if p isn't all JSON
 		return nil, fmt.Errorf("a message is not of the protocol %s, or is cut off: it begins with %q", protocol, p[:min(len(p), 20)])
 	}
-	if e.Oldest == 0 {
-		e.Oldest = e.Version
+	if m.Version < oldest || cmp.Or(m.Oldest, m.Version) > version {
+		return nil, versionError(m.Version)
 	}
-	if e.Version < oldest || e.Oldest > version {
-		return nil, versionError(e.Version)
-	}
-	m := new(message)
-	if err := json.Unmarshal(p, m); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("a message can't be read: %w", err)
 	}
 	if descriptors > 0 && m.Kind != sockets && m.Kind != conns {
