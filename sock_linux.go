@@ -271,15 +271,11 @@ var setByFileConn = [...][2]int{
 // netHalf returns package net's connection on a duplicate of the descriptor, for a netConn. It
 // leaves the socket's options as they are.
 func (s *sock) netHalf() (*net.TCPConn, error) {
-	var fd int
-	var errno syscall.Errno
 	// Not Control: with a duplicate, closing the descriptor doesn't take it out of epoll, but
 	// RawControl handles that.
-	if err := s.fd.RawControl(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
+	fd, err := dupBy(s.fd.RawControl)
+	if err != nil {
 		return nil, err
-	}
-	if errno != 0 {
-		return nil, os.NewSyscallError("fcntl", errno)
 	}
 	f := os.NewFile(uintptr(fd), "percore")
 	defer f.Close()
@@ -303,9 +299,13 @@ func dupOf(c syscall.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	var fd int
+	return dupBy(raw.Control)
+}
+
+// dupBy returns a duplicate of the descriptor that control calls its function with.
+func dupBy(control func(func(fd uintptr)) error) (fd int, err error) {
 	var errno syscall.Errno
-	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
+	if err = control(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
 		return -1, err
 	}
 	if errno != 0 {

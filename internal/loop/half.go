@@ -180,15 +180,7 @@ func (h *half) endWait(f *FD) {
 
 // clearWaiting clears waiting, and reports whether this call did it.
 func (h *half) clearWaiting() bool {
-	for {
-		old := h.state.Load()
-		if old&waiting == 0 {
-			return false
-		}
-		if h.state.CompareAndSwap(old, old&^waiting) {
-			return true
-		}
-	}
+	return h.state.Load()&waiting != 0 && h.state.And(^waiting)&waiting != 0
 }
 
 // wakeParked sends the token for the wait that the caller has ended by clearing waiting. It

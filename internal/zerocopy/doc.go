@@ -3,7 +3,7 @@
 //
 // It works on [syscall.RawConn], which *os.File and the connections of package net and percore
 // offer, and needs nothing else from percore. An end that is a [Stream] needs fewer system calls.
-// Off Linux every function declines. The counters and switches are in package features, and
+// Off Linux it has no functions. The counters and switches are in package features, and
 // github.com/percore/percore/zerocopy describes the counters.
 //
 // # Handled or not

@@ -12,6 +12,8 @@ import (
 )
 
 var (
+	errSwitchedOff = errors.New("zerocopy: the feature is off")
+
 	errBlocking = errors.New("zerocopy: the descriptor is in blocking mode")
 	errFileType = errors.New("zerocopy: not a descriptor of a kind that can be spliced")
 )

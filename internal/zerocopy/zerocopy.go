@@ -9,9 +9,6 @@ import (
 // bytes have arrived, nothing else was consumed, and the rest can go another way.
 var ErrUnfinished = errors.New("zerocopy: unfinished: the rest has to go another way")
 
-// errSwitchedOff is why a function declines whose feature is off.
-var errSwitchedOff = errors.New("zerocopy: the feature is off")
-
 // Stream is an end whose owner knows more of it than its descriptor tells: a stream socket, whose
 // functions are given its state and report on it in turn. [SendFile] and [Splice] ask for it once
 // per transfer; any other [syscall.RawConn] will do.
