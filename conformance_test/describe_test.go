@@ -145,22 +145,16 @@ func TestDescribeErrorTellsApart(t *testing.T) {
 }
 
 func TestDiffLines(t *testing.T) {
-	same := []string{"a", "b", "c"}
-	if got := diffLines(same, []string{"a", "b", "c"}); got != "" {
-		t.Errorf("equal transcripts: got %q, want nothing", got)
-	}
-	got := diffLines(same, []string{"a", "x", "c", "d"})
-	if want := "    a\n  - b\n  + x\n    c\n  + d\n"; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	if got, want := diffLines(same, nil), "  - a\n  - b\n  - c\n"; got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-
-	long := strings.Split("abcdefghijklmnopqrstuvwxyz", "")
-	other := strings.Split("abcdefghijklmNopqrstuvwxyz", "")
-	want := "    ...\n    k\n    l\n    m\n  - n\n  + N\n    o\n    p\n    q\n    ...\n"
-	if got := diffLines(long, other); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+	split := func(letters string) []string { return strings.Split(letters, "") }
+	for _, tt := range []struct{ want, got, diff string }{
+		{"abc", "abc", ""},
+		{"abc", "axcd", "    a\n  - b\n  - c\n  + x\n  + c\n  + d\n"},
+		{"ab", "", "  - a\n  - b\n"},
+		{"aab", "aaab", "    a\n    a\n  + a\n    b\n"},
+		{"abcdefghi", "abcdEfghi", "    b\n    c\n    d\n  - e\n  + E\n    f\n    g\n    h\n"},
+	} {
+		if got := diffLines(split(tt.want), split(tt.got)); got != tt.diff {
+			t.Errorf("%q and %q: got\n%swant\n%s", tt.want, tt.got, got, tt.diff)
+		}
 	}
 }

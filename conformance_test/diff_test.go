@@ -416,69 +416,33 @@ var wholePattern = sync.OnceValue(func() []byte {
 // contextLines is how many equal lines are shown on each side of a difference.
 const contextLines = 3
 
-// diffLines compares two transcripts. Lines only in want are marked "-", lines only in got "+", and
-// lines of both near them are indented. The result is empty if the transcripts are equal.
+// diffLines compares two transcripts. From the first difference to the last, lines of want are marked
+// "-" and those of got "+"; lines of both near them are indented. It returns "" if there is no
+// difference.
 func diffLines(want, got []string) string {
-	lines, changed := mergeLines(want, got)
-	var b strings.Builder
-	elided := false
-	for i, line := range lines {
-		near := changed[max(0, i-contextLines):min(len(lines), i+contextLines+1)]
-		if slices.Contains(near, true) {
-			fmt.Fprintln(&b, line)
-			elided = false
-		} else if !elided {
-			fmt.Fprintln(&b, "    ...")
-			elided = true
-		}
-	}
-	if !slices.Contains(changed, true) {
+	if slices.Equal(want, got) {
 		return ""
 	}
+	shorter := min(len(want), len(got))
+	begin, end := 0, 0 // how many lines are equal at either end
+	for begin < shorter && want[begin] == got[begin] {
+		begin++
+	}
+	for end < shorter-begin && want[len(want)-1-end] == got[len(got)-1-end] {
+		end++
+	}
+	var b strings.Builder
+	add := func(mark string, lines []string) {
+		for _, line := range lines {
+			fmt.Fprintf(&b, "  %s %s\n", mark, line)
+		}
+	}
+	last := len(want) - end
+	add(" ", want[max(0, begin-contextLines):begin])
+	add("-", want[begin:last])
+	add("+", got[begin:len(got)-end])
+	add(" ", want[last:min(len(want), last+contextLines)])
 	return b.String()
-}
-
-// mergeLines returns the lines of both transcripts, marked, and which of them are not common to both.
-func mergeLines(want, got []string) (lines []string, changed []bool) {
-	common := longestCommon(want, got)
-	add := func(mark, line string) {
-		lines = append(lines, "  "+mark+" "+line)
-		changed = append(changed, mark != " ")
-	}
-	i, j := 0, 0
-	for i < len(want) || j < len(got) {
-		switch {
-		case i < len(want) && j < len(got) && want[i] == got[j]:
-			add(" ", want[i])
-			i, j = i+1, j+1
-		case j == len(got) || i < len(want) && common[i+1][j] >= common[i][j+1]:
-			add("-", want[i])
-			i++
-		default:
-			add("+", got[j])
-			j++
-		}
-	}
-	return lines, changed
-}
-
-// longestCommon returns, for every i and j, the length of the longest common
-// subsequence of a[i:] and b[j:].
-func longestCommon(a, b []string) [][]int {
-	table := make([][]int, len(a)+1)
-	for i := range table {
-		table[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				table[i][j] = table[i+1][j+1] + 1
-			} else {
-				table[i][j] = max(table[i+1][j], table[i][j+1])
-			}
-		}
-	}
-	return table
 }
 
 // sortLines puts the transcript in order where the order of events is free.
