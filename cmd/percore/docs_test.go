@@ -11,8 +11,7 @@ import (
 
 	_ "github.com/percore/percore/adapters/reactor"          // for its metrics
 	_ "github.com/percore/percore/adapters/wsadapter/moving" // the same
-	"github.com/percore/percore/internal/testnet"
-	_ "github.com/percore/percore/metrics/tcpinfo" // the same
+	_ "github.com/percore/percore/metrics/tcpinfo"           // the same
 )
 
 // TestMetricNames: the documents name no metric that doesn't exist, and docs/METRICS.md says of each
@@ -22,9 +21,10 @@ func TestMetricNames(t *testing.T) {
 		t.Skip("metrics of loops and listeners are Linux's")
 	}
 	needEngine(t)
-	d := startDemo(t)
-	fetchOnce(t, testnet.URL(d.listeners[0], false, "")+"/echo")
-	_, metrics := fetchOnce(t, testnet.URL(d.listeners[2], false, "")+"/metrics")
+	s := startServers(t)
+	s.fetch("GET", "/echo", nil, nil)
+	s.baseURL = s.adminURL
+	_, metrics := s.fetch("GET", "/metrics", nil, nil)
 	for file, least := range map[string]int{"METRICS.md": 100, "alerts.yml": 10, "grafana.json": 20} {
 		data, err := os.ReadFile(filepath.Join("..", "..", "docs", file))
 		if err != nil {

@@ -137,8 +137,7 @@ func serve(ctx context.Context, opts serveOptions, stdout io.Writer, log *slog.L
 		return err
 	}
 	defer d.root.Close()
-	d.ready = func() { writeAtOnce(stdout, d.printAddresses) }
-	err = d.run(ctx)
+	err = d.run(ctx, stdout)
 	switch {
 	case d.started.IsZero() && errors.Is(err, context.Canceled):
 		return nil // interrupted as it began
@@ -181,8 +180,6 @@ type demo struct {
 	listeners []net.Listener // of HTTP, gRPC and, unless there is none, the admin server
 	started   time.Time
 
-	ready func() // is called then, if not nil
-
 	leaving atomic.Bool // the server is about to stop: /ready says so
 
 	report string // what the live page said as it began to stop, before connections were closed
@@ -210,8 +207,8 @@ func newDemo(opts serveOptions, log *slog.Logger) (d *demo, err error) {
 	return d, nil
 }
 
-// run runs the servers from start to end.
-func (d *demo) run(ctx context.Context) error {
+// run runs the servers from start to end, and prints where they are.
+func (d *demo) run(ctx context.Context, stdout io.Writer) error {
 	stopping := func(why string, args ...any) {
 		d.report = cmp.Or(d.report, debug.Report(percore.ReadStats()))
 		d.health.Shutdown() // clients that watch go elsewhere from now on
@@ -226,9 +223,7 @@ func (d *demo) run(ctx context.Context) error {
 		Conns:      &d.webSockets.conns,
 		Ready: func(listeners []net.Listener) {
 			d.listeners, d.started = listeners, time.Now()
-			if d.ready != nil {
-				d.ready()
-			}
+			writeAtOnce(stdout, d.printAddresses)
 		},
 		Leaving: func() {
 			d.leaving.Store(true)

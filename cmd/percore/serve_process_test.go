@@ -27,8 +27,14 @@ type command struct {
 // startCommand starts percore with args. The process is killed at the end of the test if it still runs.
 func startCommand(t *testing.T, args ...string) *command {
 	t.Helper()
-	c := &command{t: t, cmd: exec.Command(os.Args[0], args...)}
-	c.cmd.Env = append(os.Environ(), commandVariable+"=1",
+	return startProgram(t, exec.Command(os.Args[0], args...))
+}
+
+// startProgram starts a command that runs percore in its own way.
+func startProgram(t *testing.T, cmd *exec.Cmd) *command {
+	t.Helper()
+	c := &command{t: t, cmd: cmd}
+	c.cmd.Env = append(os.Environ(), commandVariable+"=1", marker+"="+t.Name(),
 		// The race detector would sleep for a second before every exit.
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	c.cmd.Stdout, c.cmd.Stderr = &c.stdout, &c.stderr
@@ -39,7 +45,7 @@ func startCommand(t *testing.T, args ...string) *command {
 	err := c.cmd.Start()
 	signal.Stop(interrupts)
 	if err != nil {
-		t.Fatalf("%q: %v", args, err)
+		t.Fatalf("%q: %v", cmd.Args, err)
 	}
 	t.Cleanup(func() {
 		if c.cmd.ProcessState == nil {
@@ -53,7 +59,13 @@ func startCommand(t *testing.T, args ...string) *command {
 // runCommand runs percore to its end.
 func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	c := startCommand(t, args...)
+	return runProgram(t, exec.Command(os.Args[0], args...))
+}
+
+// runProgram runs a command of startProgram to its end.
+func runProgram(t *testing.T, cmd *exec.Cmd) (stdout, stderr string, status int) {
+	t.Helper()
+	c := startProgram(t, cmd)
 	c.wait()
 	return c.stdout.String(), c.stderr.String(), c.cmd.ProcessState.ExitCode()
 }
@@ -98,18 +110,18 @@ func (c *command) waitOrderly() {
 // servers is "percore serve" running in a process of its own, with clients.
 type servers struct {
 	*command
-	dir     string // the served directory
-	baseURL string
-	http    *http.Client
-	grpc    *grpc.ClientConn
-	ctx     context.Context // for calls: done when they hang
+	dir               string // the served directory
+	baseURL, adminURL string
+	http              *http.Client
+	grpc              *grpc.ClientConn
+	ctx               context.Context // for calls: done when they hang
 }
 
 // serveArguments are those of "percore serve" on free ports. Nothing is cut off because the machine is
 // slow.
 func serveArguments(dir string, args ...string) []string {
 	return append([]string{
-		"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "", "-dir", dir, "-drain", testnet.HangTimeout.String(),
+		"serve", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-dir", dir, "-drain", testnet.HangTimeout.String(),
 	}, args...)
 }
 
@@ -124,6 +136,7 @@ func startServers(t *testing.T, args ...string) *servers {
 	s := &servers{command: startCommand(t, serveArguments(dir, args...)...), dir: dir, http: &http.Client{Transport: new(http.Transport)}}
 	s.await("Ctrl-C stops")
 	s.baseURL = submatch(t, s.stdout.String(), `HTTP +(https?://127\.0\.0\.1:\d+)/ `)
+	s.adminURL = submatch(t, s.stdout.String(), `admin +(http://127\.0\.0\.1:\d+)/metrics `)
 	address := submatch(t, s.stdout.String(), `gRPC +(127\.0\.0\.1:\d+) `)
 	var err error
 	if s.grpc, err = grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {

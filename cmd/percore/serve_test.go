@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -20,25 +17,19 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"help"}, "Usage: percore COMMAND"},
-		{[]string{"-h"}, "Usage: percore COMMAND"},
-		{[]string{"--help"}, "Usage: percore COMMAND"},
-		{[]string{"serve", "-h"}, "Usage: percore serve"},
-		{[]string{"serve", "--help"}, "Usage: percore serve"},
-		{[]string{"help", "serve"}, "Usage: percore serve"},
-		{[]string{"version"}, "percore "},
+	for line, want := range map[string]string{
+		"help":         "Usage: percore COMMAND",
+		"-h":           "Usage: percore COMMAND",
+		"--help":       "Usage: percore COMMAND",
+		"serve -h":     "Usage: percore serve",
+		"serve --help": "Usage: percore serve",
+		"help serve":   "Usage: percore serve",
+		"version":      "percore ",
 	} {
-		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
-			stdout, stderr, status := runCommand(t, tt.args...)
-			if status != exitOK || stderr != "" || !strings.Contains(stdout, tt.want) {
-				t.Errorf("got status %d, stdout %q, stderr %q, want 0, something with %q, nothing",
-					status, stdout, stderr, tt.want)
-			}
-		})
+		stdout, stderr, status := runCommand(t, strings.Fields(line)...)
+		if status != exitOK || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("%s: got status %d, stdout %q, stderr %q, want 0, something with %q, nothing", line, status, stdout, stderr, want)
+		}
 	}
 }
 
@@ -48,40 +39,30 @@ func TestMistakes(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	busy := testnet.Listen(t, net.Listen, testnet.TCP4).Addr().String()
 	for _, tt := range []struct {
-		name   string
 		args   []string
 		status int
 		want   string
 	}{
-		{"unknown command", []string{"fly"}, exitUsage, `unknown command "fly"`},
-		{"help for unknown command", []string{"help", "fly"}, exitUsage, `unknown command "fly"`},
-		{"unknown flag", []string{"serve", "-frob"}, exitUsage, "-frob"},
-		{"limit not a number", []string{"serve", "-max-conns", "many"}, exitUsage, "-max-conns"},
-		{"limit negative", []string{"serve", "-max-conns", "-1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, "MaxConns"},
-		{"drain negative", []string{"serve", "-drain", "-1s"}, exitFailure, "Drain is -1s"},
-		{"no network", []string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, `"10.0.0.1"`},
-		{"argument", []string{"serve", "public"}, exitUsage, `"public"`},
-		{"http without port", []string{"serve", "-http", "localhost"}, exitFailure, "localhost: missing port"},
-		{"missing directory", []string{"serve", "-dir", missing}, exitFailure, missing},
-		{"port out of range", []string{"serve", "-http", "127.0.0.1:65536"}, exitFailure, "65536"},
-		{"busy port", []string{"serve", "-http", "127.0.0.1:0", "-grpc", busy, "-admin", ""}, exitFailure,
-			busy + ": bind: address already in use; choose another address with -http, -grpc or -admin"},
+		{[]string{"fly"}, exitUsage, `unknown command "fly"`},
+		{[]string{"help", "fly"}, exitUsage, `unknown command "fly"`},
+		{[]string{"serve", "-frob"}, exitUsage, "-frob"},
+		{[]string{"serve", "-max-conns", "many"}, exitUsage, "-max-conns"},
+		{[]string{"serve", "-max-conns", "-1", "-http", "127.0.0.1:0", "-grpc", "127.0.0.1:0", "-admin", ""}, exitFailure, "MaxConns"},
+		{[]string{"serve", "-drain", "-1s"}, exitFailure, "Drain is -1s"},
+		{[]string{"serve", "-proxy-protocol", "10.0.0.0/8,10.0.0.1"}, exitUsage, `"10.0.0.1"`},
+		{[]string{"serve", "public"}, exitUsage, `"public"`},
+		{[]string{"serve", "-http", "localhost"}, exitFailure, "localhost: missing port"},
+		{[]string{"serve", "-dir", missing}, exitFailure, missing},
+		{[]string{"serve", "-http", "127.0.0.1:65536"}, exitFailure, "65536"},
+		{[]string{"serve", "-http", "127.0.0.1:0", "-grpc", busy, "-admin", ""}, exitFailure, busy + ": bind: address already in use; choose another address with -http, -grpc or -admin"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			stdout, stderr, status := runCommand(t, tt.args...)
-			if status != tt.status {
-				t.Errorf("exit status: got %d, want %d", status, tt.status)
-			}
-			if stdout != "" {
-				t.Errorf("stdout: got %q, want nothing", stdout)
-			}
-			if strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, "\n") || !strings.HasPrefix(stderr, "percore") {
-				t.Errorf("stderr: got %q, want one line that begins with the command", stderr)
-			}
-			if !strings.Contains(stderr, tt.want) {
-				t.Errorf("stderr: got %q, want %q in it", stderr, tt.want)
-			}
-		})
+		stdout, stderr, status := runCommand(t, tt.args...)
+		if status != tt.status || stdout != "" {
+			t.Errorf("%q: got exit status %d and stdout %q, want %d and nothing", tt.args, status, stdout, tt.status)
+		}
+		if strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, "\n") || !strings.HasPrefix(stderr, "percore") || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: got stderr %q, want one line that begins with the command, and %q in it", tt.args, stderr, tt.want)
+		}
 	}
 }
 
@@ -194,54 +175,12 @@ func (s *servers) endCall(call echopb.Echo_BidiStreamClient) {
 	}
 }
 
-// startDemo runs the servers in this process until the test ends.
-func startDemo(t *testing.T) *demo {
-	t.Helper()
-	testnet.NoLeaks(t)
-	const free = "127.0.0.1:0"
-	opts := serveOptions{httpAddress: free, grpcAddress: free, adminAddress: free, dir: t.TempDir(), drain: testnet.HangTimeout}
-	d, err := newDemo(opts, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatalf("newDemo: %v", err)
-	}
-	serves, ended := make(chan error, 2), make(chan error, 1)
-	d.ready = func() { serves <- nil }
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		err := errors.Join(d.run(ctx), d.root.Close())
-		serves <- err
-		ended <- err
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := testnet.Receive(t, "the demo's end", ended); err != nil {
-			t.Errorf("the demo: %v", err)
-		}
-	})
-	if err := testnet.Receive(t, "the demo", serves); err != nil {
-		t.FailNow()
-	}
-	return d
-}
-
-// fetchOnce asks for a URL on a connection of its own.
-func fetchOnce(t *testing.T, url string) (resp *http.Response, body string) {
-	t.Helper()
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
-	if err != nil {
-		t.Fatalf("%s: %v", url, err)
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatalf("%s: %v", url, err)
-	}
-	return resp, string(b)
-}
-
 func TestServeAdmin(t *testing.T) {
-	d := startDemo(t)
-	base := testnet.URL(d.listeners[2], false, "")
+	s := startServers(t)
+	if resp, _ := s.fetch("GET", "/metrics", nil, nil); resp.StatusCode != http.StatusNotFound {
+		t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
+	}
+	s.baseURL = s.adminURL
 	for path, want := range map[string]string{
 		"/metrics":                    "\npercore_open_connections ",
 		"/debug/percore":              "<h2>Loops</h2>",
@@ -253,24 +192,21 @@ func TestServeAdmin(t *testing.T) {
 		"/debug/pprof/symbol":         "num_symbols",
 		"/debug/pprof/trace?seconds=": "",
 	} {
-		if resp, body := fetchOnce(t, base+path); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
+		if resp, body := s.fetch("GET", path, nil, nil); resp.StatusCode != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: got %s, %d bytes, want 200 and %q", path, resp.Status, len(body), want)
 		}
 	}
-	if resp, _ := fetchOnce(t, base+"/other"); resp.StatusCode != http.StatusNotFound {
+	if resp, _ := s.fetch("GET", "/other", nil, nil); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("/other: got %s, want 404", resp.Status)
-	}
-	if resp, _ := fetchOnce(t, testnet.URL(d.listeners[0], false, "")+"/metrics"); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("the public address: got %s, want 404 for the pages of the admin server", resp.Status)
 	}
 	// The pages are for addresses and localhost, not for a name that another's DNS leads here.
 	for _, path := range []string{"/debug/pprof/", "/metrics"} {
-		req, err := http.NewRequest("GET", base+path, nil)
+		req, err := http.NewRequest("GET", s.adminURL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Host, req.Close = "evil.example:6060", true
-		resp, err := new(http.Transport).RoundTrip(req)
+		req.Host = "evil.example:6060"
+		resp, err := s.http.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,4 +214,5 @@ func TestServeAdmin(t *testing.T) {
 			t.Errorf("%s of %s: got %s, want 403", path, req.Host, resp.Status)
 		}
 	}
+	s.stop()
 }
