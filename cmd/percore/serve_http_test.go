@@ -113,8 +113,8 @@ func testDownload(t *testing.T, s *servers) {
 	}
 }
 
-// TestNothingOutside asks for files above the served directory in every spelling. Requests are raw, since
-// a well-behaved client cleans its paths.
+// TestNothingOutside asks for files above the served directory in every spelling. Requests are raw:
+// clients clean their paths.
 func TestNothingOutside(t *testing.T) {
 	above := t.TempDir()
 	dir, secret := filepath.Join(above, "served"), filepath.Join(above, "secret")
