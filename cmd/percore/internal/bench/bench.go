@@ -105,7 +105,7 @@ func (cfg *Config) AllScenarios() []scenario.Scenario {
 type runner struct {
 	cfg Config
 	exe string
-	dir string // the files to download
+	dir string // for files
 	rep *Report
 
 	done  int // samples taken
@@ -127,13 +127,20 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.SplitCPUs && processorCount() < 2 {
 		return nil, errors.New("can't split the processors: there is only one")
 	}
+	if cfg.serverArgs == nil {
+		cfg.serverArgs = []string{entry.ServerArg}
+	}
 	cfg.Arms = slices.Clone(cfg.Arms) // Run stores the servers' reports there
-	r, err := newRunner(cfg)
+	r := &runner{cfg: cfg, rep: &Report{
+		Host: host(), Command: commandLine(), Started: time.Now().UTC().Truncate(time.Second),
+		Rounds: cfg.Rounds, Window: cfg.Duration.Seconds(), Warmup: cfg.Warmup.Seconds(),
+		SplitCPUs: cfg.SplitCPUs, Arms: cfg.Arms,
+	}}
+	chosen, skipped, err := r.choose()
 	if err != nil {
 		return nil, err
 	}
-	chosen, skipped, err := r.choose()
-	if err != nil {
+	if r.exe, err = os.Executable(); err != nil {
 		return nil, err
 	}
 	if r.dir, err = os.MkdirTemp("", "percore-bench-"); err != nil {
@@ -147,19 +154,6 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r.rep.Results = append(r.rep.Results, skipped...)
 	r.rep.Took = time.Since(r.rep.Started).Seconds()
 	return r.rep, err
-}
-
-// newRunner returns a run without results.
-func newRunner(cfg Config) (*runner, error) {
-	if cfg.serverArgs == nil {
-		cfg.serverArgs = []string{entry.ServerArg}
-	}
-	exe, err := os.Executable()
-	return &runner{cfg: cfg, exe: exe, rep: &Report{
-		Host: host(), Command: commandLine(), Started: time.Now().UTC().Truncate(time.Second),
-		Rounds: cfg.Rounds, Window: cfg.Duration.Seconds(), Warmup: cfg.Warmup.Seconds(),
-		SplitCPUs: cfg.SplitCPUs, Arms: cfg.Arms,
-	}}, err
 }
 
 // choose returns the scenarios to run, and the results of those that can't run.

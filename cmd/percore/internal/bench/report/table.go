@@ -22,13 +22,10 @@ import (
 func Table(w io.Writer, rep *bench.Report, all bool) error {
 	var out bytes.Buffer
 	writeFacts(&out, rep)
-	var tallies []*tally
 	for i := range rep.Results {
-		res := &rep.Results[i]
-		writeResult(&out, rep, res, all)
-		tallies = count(tallies, rep, res)
+		writeResult(&out, rep, &rep.Results[i], all)
 	}
-	writeSummary(&out, rep, tallies)
+	writeSummary(&out, rep)
 	_, err := w.Write(out.Bytes())
 	return err
 }
@@ -181,31 +178,21 @@ func shown(rep *bench.Report, res *bench.Result, all bool) (ms []bench.Metric) {
 
 // tally is the verdicts on the first arm of scenarios against another one.
 type tally struct {
-	arms   string
 	counts [3]int   // by the Verdict
 	lost   []string // the scenarios and metrics in which it is worse
 }
 
-// count adds the verdicts on a result's headline metrics to the tallies of its arms.
-func count(tallies []*tally, rep *bench.Report, res *bench.Result) []*tally {
-	arms := rep.ArmsOf(res)
-	for _, base := range arms[min(1, len(arms)):] {
-		name := arms[0].Name + " against " + base.Name
-		at := slices.IndexFunc(tallies, func(t *tally) bool { return t.arms == name })
-		if at < 0 {
-			at, tallies = len(tallies), append(tallies, &tally{arms: name})
+// add adds the verdicts on a result's headline metrics.
+func (t *tally) add(rep *bench.Report, res *bench.Result, arm, base string) {
+	for _, m := range shown(rep, res, false) {
+		r, verdict := res.Compare(arm, base, m)
+		if r.Pairs == 0 {
+			continue
 		}
-		for _, m := range shown(rep, res, false) {
-			r, verdict := res.Compare(arms[0].Name, base.Name, m)
-			if r.Pairs == 0 {
-				continue
-			}
-			if tallies[at].counts[verdict]++; verdict == bench.Worse {
-				tallies[at].lost = append(tallies[at].lost, res.Scenario+" "+m.Label)
-			}
+		if t.counts[verdict]++; verdict == bench.Worse {
+			t.lost = append(t.lost, res.Scenario+" "+m.Label)
 		}
 	}
-	return tallies
 }
 
 // otherMax is the share of the machine, in percent, that other processes may use before the report
@@ -213,20 +200,33 @@ func count(tallies []*tally, rep *bench.Report, res *bench.Result) []*tally {
 const otherMax = 5
 
 // writeSummary counts the verdicts, names the losses and adds the warnings.
-func writeSummary(out io.Writer, rep *bench.Report, tallies []*tally) {
-	for _, t := range tallies {
-		fmt.Fprintf(out, "%s: %d better, %d worse, %d ≈ (the spread leaves it open)\n",
-			t.arms, t.counts[bench.Better], t.counts[bench.Worse], t.counts[bench.Undecided])
-		for _, what := range t.lost {
-			fmt.Fprintln(out, "  worse in", what)
-		}
-	}
+func writeSummary(out io.Writer, rep *bench.Report) {
+	var names []string
+	tallies := make(map[string]*tally)
 	busiest := 0.0 // of all medians
 	for i := range rep.Results {
-		for _, arm := range rep.Arms {
-			if m := stats.Median(rep.Results[i].Values(arm.Name, bench.MetricOther)); m > busiest {
+		res := &rep.Results[i]
+		for i, arm := range rep.ArmsOf(res) {
+			if m := stats.Median(res.Values(arm.Name, bench.MetricOther)); m > busiest {
 				busiest = m
 			}
+			if i == 0 {
+				continue
+			}
+			first := rep.ArmsOf(res)[0].Name
+			name := first + " against " + arm.Name
+			if tallies[name] == nil {
+				names, tallies[name] = append(names, name), new(tally)
+			}
+			tallies[name].add(rep, res, first, arm.Name)
+		}
+	}
+	for _, name := range names {
+		t := tallies[name]
+		fmt.Fprintf(out, "%s: %d better, %d worse, %d ≈ (the spread leaves it open)\n",
+			name, t.counts[bench.Better], t.counts[bench.Worse], t.counts[bench.Undecided])
+		for _, what := range t.lost {
+			fmt.Fprintln(out, "  worse in", what)
 		}
 	}
 	if busiest > otherMax {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -56,7 +55,7 @@ func callOfKind(backend *scenario.Scenario) func(grpcClient, *wrapperspb.BytesVa
 	case backend.List:
 		return callList
 	case backend.Stream:
-		return new(openStreams).pingPong
+		return make(openStreams, idleMax).pingPong
 	}
 	return callUnary
 }
@@ -99,36 +98,18 @@ func callList(c grpcClient, in *wrapperspb.BytesValue) error {
 	}
 }
 
-// openStreams are the streams of a connection that no call uses.
-type openStreams struct {
-	mu  sync.Mutex
-	all []grpc.ClientStream // guarded by mu
-}
-
-// take returns the stream that was left last, or a new one.
-func (o *openStreams) take(c grpcClient) (grpc.ClientStream, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n := len(o.all) - 1
-	if n < 0 {
-		return c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream)
-	}
-	s := o.all[n]
-	o.all = o.all[:n]
-	return s, nil
-}
-
-func (o *openStreams) leave(s grpc.ClientStream) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.all = append(o.all, s)
-}
+// openStreams are the streams of a connection that no call uses, at most idleMax.
+type openStreams chan grpc.ClientStream
 
 // pingPong sends a message on a stream that stays open, and receives it.
-func (o *openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) error {
-	s, err := o.take(c)
-	if err != nil {
-		return err
+func (o openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) (err error) {
+	var s grpc.ClientStream
+	select {
+	case s = <-o:
+	default:
+		if s, err = c.NewStream(context.Background(), &StreamDesc, scenario.EchoStream); err != nil {
+			return err
+		}
 	}
 	out := new(wrapperspb.BytesValue)
 	if err := s.SendMsg(in); err != nil {
@@ -140,6 +121,6 @@ func (o *openStreams) pingPong(c grpcClient, in *wrapperspb.BytesValue) error {
 	if len(out.Value) != len(in.Value) {
 		return errOther
 	}
-	o.leave(s)
+	o <- s
 	return nil
 }
