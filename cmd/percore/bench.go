@@ -2,16 +2,13 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench"
@@ -76,62 +73,52 @@ const benchScaleNote = `The load has the processors that the server leaves, and 
 Figures of a machine with many processors are welcome: run it again with -json FILE, and send the
 file to https://github.com/percore/percore/issues, with the kind of machine.`
 
-// runBench is "percore bench": it returns the exit status.
-func runBench(args []string) int {
-	fail := func(code int, err error) int {
-		fmt.Fprintf(os.Stderr, "percore bench: %v\n", err)
-		return code
+// runBench is "percore bench".
+func runBench(args []string, stdout, stderr io.Writer) error {
+	f, err := parseBench(args, stdout)
+	if err != nil {
+		return usageError{err}
 	}
-	f, err := parseBench(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return fail(exitUsage, err)
-	case f.list:
-		listScenarios(os.Stdout, f.cfg)
-		return exitOK
+	if f.list {
+		listScenarios(stdout, f.cfg)
+		return nil
 	}
 	var out *os.File // it is created before the run spends minutes on measuring
 	if f.json != "" {
 		if out, err = os.Create(f.json); err != nil {
-			return fail(exitFailure, err)
+			return err
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupt()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	noteProgress(&f.cfg)
+	noteProgress(&f.cfg, stderr)
 	rep, err := bench.Run(ctx, f.cfg)
-	if rep != nil {
-		err = errors.Join(err, f.print(rep))
-		if out != nil {
-			err = errors.Join(err, report.JSON(out, rep), out.Close())
-		}
-		if f.cfg.Scale {
-			fmt.Println(benchScaleNote)
-		}
+	if rep == nil {
+		return err
 	}
-	if err != nil {
-		return fail(exitFailure, err)
+	err = errors.Join(err, f.print(stdout, rep))
+	if out != nil {
+		err = errors.Join(err, report.JSON(out, rep), out.Close())
 	}
-	return exitOK
+	if f.cfg.Scale {
+		fmt.Fprintln(stdout, benchScaleNote)
+	}
+	return err
 }
 
-// print writes the report to standard output. It fails if another build is better.
-func (f *benchFlags) print(rep *bench.Report) error {
+// print writes the report. It fails if another build is better.
+func (f *benchFlags) print(w io.Writer, rep *bench.Report) error {
 	if f.against == "" {
-		return report.Table(os.Stdout, rep, f.all)
+		return report.Table(w, rep, f.all)
 	}
-	worse, err := report.Changes(os.Stdout, rep, f.all)
+	worse, err := report.Changes(w, rep, f.all)
 	if err == nil && worse > 0 {
 		err = fmt.Errorf("%d figures are worse than those of %s", worse, f.against)
 	}
 	return err
 }
 
-// parseBench reads the command line: see parseFlags.
-func parseBench(args []string) (*benchFlags, error) {
+func parseBench(args []string, stdout io.Writer) (*benchFlags, error) {
 	f := &benchFlags{}
 	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var (
@@ -155,7 +142,7 @@ func parseBench(args []string) (*benchFlags, error) {
 	fs.Var(&env, "env", "set an environment variable for an arm's servers, `ARM:KEY=VALUE` (* for all arms);\nrepeatable")
 	fs.Var(&exe, "exe", "run an arm's servers from another build of this program, `ARM:PATH`; repeatable")
 	fs.StringVar(&f.json, "json", "", "write everything, latency histograms included, to this `file`")
-	if err := parseFlags(fs, args, os.Stdout, benchHelp); err != nil {
+	if err := parseFlags(fs, args, stdout, benchHelp); err != nil {
 		return nil, err
 	}
 	if fs.NArg() > 0 {
@@ -225,16 +212,16 @@ func listScenarios(w io.Writer, cfg bench.Config) {
 	}
 }
 
-// noteProgress makes the run say on standard error how far it is: a line for each scenario.
-func noteProgress(cfg *bench.Config) {
+// noteProgress makes the run say how far it is: a line for each scenario.
+func noteProgress(cfg *bench.Config, stderr io.Writer) {
 	cfg.Skipped = func(scenario, why string) {
-		fmt.Fprintf(os.Stderr, "percore bench: not running %s: %s\n", scenario, why)
+		fmt.Fprintf(stderr, "percore bench: not running %s: %s\n", scenario, why)
 	}
 	scenario := ""
 	cfg.Progress = func(p bench.Progress) {
 		if p.Scenario != scenario {
 			scenario = p.Scenario
-			fmt.Fprintf(os.Stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
+			fmt.Fprintf(stderr, "%d of %d samples, now %s\n", p.Done, p.Total, p.Scenario)
 		}
 	}
 }

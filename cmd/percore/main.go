@@ -8,13 +8,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"syscall"
 )
 
 // The exit statuses of every command.
@@ -46,6 +49,16 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// commands are those with flags. They print to stdout what was asked for.
+var commands = map[string]func(args []string, stdout, stderr io.Writer) error{
+	"serve": runServe, "bench": runBench, "try": runTry,
+}
+
+// usageError says that a command line makes no sense.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
 // run carries out the command line and returns the exit status. Requested output goes to stdout,
 // complaints go to stderr.
 func run(args []string, stdout, stderr io.Writer) int {
@@ -53,26 +66,44 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		return exitUsage
 	}
-	command, args := args[0], args[1:]
-	switch command {
-	case "serve":
-		return runServe(args, stdout, stderr)
-	case "bench":
-		return runBench(args)
-	case "try":
-		return runTry(args, stdout, stderr)
+	name, args := args[0], args[1:]
+	switch name {
 	case "help", "-h", "-help", "--help":
-		return runHelp(args, stdout, stderr)
+		if len(args) == 0 || args[0] == "help" || args[0] == "version" {
+			fmt.Fprint(stdout, usage)
+			return exitOK
+		}
+		name, args = args[0], []string{"-h"}
 	case "version", "-version", "--version":
 		fmt.Fprintln(stdout, version())
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "percore: unknown command %q (percore help lists the commands)\n", command)
-	return exitUsage
+	command := commands[name]
+	if command == nil {
+		fmt.Fprintf(stderr, "percore: unknown command %q (percore help lists the commands)\n", name)
+		return exitUsage
+	}
+	err := command(args, stdout, stderr)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "percore %s: %v\n", name, err)
+	if errors.As(err, new(usageError)) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// untilInterrupt returns a context that SIGINT and SIGTERM end. The second of them ends the program at
+// once.
+func untilInterrupt() (ctx context.Context, stop context.CancelFunc) {
+	ctx, stop = signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // parseFlags reads the command line of a command. If the user asks for help it prints that, with the
-// flags, and returns flag.ErrHelp. The caller prints other errors, once, in a line.
+// flags, and returns flag.ErrHelp.
 func parseFlags(flags *flag.FlagSet, args []string, stdout io.Writer, help string) error {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(args)
@@ -82,23 +113,6 @@ func parseFlags(flags *flag.FlagSet, args []string, stdout io.Writer, help strin
 		flags.PrintDefaults()
 	}
 	return err
-}
-
-// runHelp prints the help of the command named by args, or of percore itself.
-func runHelp(args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stdout, usage)
-		return exitOK
-	}
-	switch args[0] {
-	case "serve", "bench", "try":
-		return run([]string{args[0], "-h"}, stdout, stderr)
-	case "help", "version":
-		fmt.Fprint(stdout, usage)
-		return exitOK
-	}
-	fmt.Fprintf(stderr, "percore help: unknown command %q (percore help lists the commands)\n", args[0])
-	return exitUsage
 }
 
 // version returns the version of percore and of its toolchain.

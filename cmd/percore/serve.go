@@ -80,8 +80,8 @@ type serveOptions struct {
 	anyParent    bool
 }
 
-// parseServeFlags reads the command line of serve: see parseFlags. The servers themselves refuse
-// addresses, numbers and times that make no sense.
+// parseServeFlags reads the command line of serve. The servers themselves refuse addresses, numbers and
+// times that make no sense.
 func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error) {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.StringVar(&o.httpAddress, "http", defaultHTTPAddress, "`HOST:PORT` for HTTP; port 0 takes a free one")
@@ -110,23 +110,15 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	return o, err
 }
 
-// runServe runs the serve command and returns the exit status.
-func runServe(args []string, stdout, stderr io.Writer) int {
+// runServe is "percore serve".
+func runServe(args []string, stdout, stderr io.Writer) error {
 	opts, err := parseServeFlags(args, stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		fmt.Fprintf(stderr, "percore serve: %v (percore serve -h lists the flags)\n", err)
-		return exitUsage
+	if err != nil {
+		return usageError{fmt.Errorf("%w (percore serve -h lists the flags)", err)}
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 	slog.SetDefault(log) // percore's warnings look like the other lines
-	if err := serve(context.Background(), opts, stdout, log); err != nil {
-		fmt.Fprintf(stderr, "percore serve: %v\n", err)
-		return exitFailure
-	}
-	return exitOK
+	return serve(context.Background(), opts, stdout, log)
 }
 
 // serve runs the servers until ctx ends, a signal comes, one of them fails, or a successor has taken

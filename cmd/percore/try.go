@@ -11,11 +11,9 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/percore/percore"
@@ -63,29 +61,17 @@ line makes no sense.
 Flags:
 `
 
-// runTry is "percore try": it returns the exit status.
-func runTry(args []string, stdout, stderr io.Writer) int {
-	fail := func(code int, err error) int {
-		fmt.Fprintf(stderr, "percore try: %v\n", err)
-		return code
-	}
+// runTry is "percore try".
+func runTry(args []string, stdout, stderr io.Writer) error {
 	f, err := parseTry(args, stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case err != nil:
-		return fail(exitUsage, err)
+	if err != nil {
+		return usageError{err}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilInterrupt()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	if err := f.run(ctx, stdout, stderr); err != nil {
-		return fail(exitFailure, err)
-	}
-	return exitOK
+	return f.run(ctx, stdout, stderr)
 }
 
-// parseTry reads the command line: see parseFlags.
 func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	f := &tryFlags{}
 	fs := flag.NewFlagSet("try", flag.ContinueOnError)

@@ -66,7 +66,7 @@ func runsTry(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	t.Setenv(commandVariable, "1") // for the load, which is this binary
 	var out, complaints bytes.Buffer
-	code = runTry(args, &out, &complaints)
+	code = run(append([]string{"try"}, args...), &out, &complaints)
 	return code, out.String(), complaints.String()
 }
 
