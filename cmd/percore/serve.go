@@ -60,7 +60,8 @@ Try:
   curl -o /dev/null http://127.0.0.1:8080/download?size=4294967296
   curl --http2-prior-knowledge http://127.0.0.1:8080/echo
   curl http://` + defaultAdminAddress + `/metrics
-  grpcurl -plaintext -d '{"message":"hello"}' 127.0.0.1:9090 percore.echo.v1.Echo/Unary
+  grpcurl -plaintext -d '{"payload":{"body":"aGVsbG8="}}' 127.0.0.1:9090 \
+      grpc.testing.BenchmarkService/UnaryCall
 
 Flags:
 `

@@ -22,8 +22,8 @@ import (
 	"github.com/gorilla/websocket"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	pb "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -284,9 +284,9 @@ func (r *rolling) clients() map[string]func(text string) error {
 	}
 	r.t.Cleanup(func() { conn.Close() })
 	call := func(text string) error {
-		reply, err := echopb.NewEchoClient(conn).Unary(r.t.Context(), &echopb.EchoRequest{Message: text})
-		if err == nil && reply.Message != text {
-			err = fmt.Errorf("got %.100q", reply.Message)
+		reply, err := pb.NewBenchmarkServiceClient(conn).UnaryCall(r.t.Context(), request(text))
+		if err == nil && string(reply.Payload.Body) != text {
+			err = fmt.Errorf("got %.100q", reply.Payload.Body)
 		}
 		return err
 	}

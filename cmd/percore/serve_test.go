@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"testing"
 
+	pb "google.golang.org/grpc/interop/grpc_testing"
+
 	"github.com/percore/percore"
-	"github.com/percore/percore/cmd/percore/internal/echopb"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -94,8 +95,8 @@ func TestServeSummary(t *testing.T) {
 				get("/file")
 			}
 			for range 2 {
-				if _, err := echopb.NewEchoClient(s.grpc).Unary(s.ctx, &echopb.EchoRequest{}); err != nil {
-					t.Fatalf("Unary: %v", err)
+				if _, err := s.callUnary(""); err != nil {
+					t.Fatalf("unary call: %v", err)
 				}
 			}
 			s.stop()
@@ -144,28 +145,28 @@ func TestServeFinishesWhatIsUnderWay(t *testing.T) {
 }
 
 // openCall opens a bidirectional call and sees it answer once.
-func (s *servers) openCall() echopb.Echo_BidiStreamClient {
+func (s *servers) openCall() pb.BenchmarkService_StreamingCallClient {
 	s.t.Helper()
-	call, err := echopb.NewEchoClient(s.grpc).BidiStream(s.ctx)
+	call, err := pb.NewBenchmarkServiceClient(s.grpc).StreamingCall(s.ctx)
 	if err != nil {
-		s.t.Fatalf("BidiStream: %v", err)
+		s.t.Fatalf("StreamingCall: %v", err)
 	}
 	s.talk(call, "early")
 	return call
 }
 
 // talk sends a message on an open call, and receives it.
-func (s *servers) talk(call echopb.Echo_BidiStreamClient, text string) {
+func (s *servers) talk(call pb.BenchmarkService_StreamingCallClient, text string) {
 	s.t.Helper()
-	if err := call.Send(&echopb.EchoRequest{Message: text}); err != nil {
-		s.t.Fatalf("BidiStream: Send: %v", err)
+	if err := call.Send(request(text)); err != nil {
+		s.t.Fatalf("StreamingCall: Send: %v", err)
 	}
-	if got, err := call.Recv(); err != nil || got.GetMessage() != text {
-		s.t.Fatalf("BidiStream: Recv: got %q, %v, want %q, nil", got.GetMessage(), err, text)
+	if got, err := call.Recv(); err != nil || string(got.GetPayload().GetBody()) != text {
+		s.t.Fatalf("StreamingCall: Recv: got %q, %v, want %q, nil", got.GetPayload().GetBody(), err, text)
 	}
 }
 
-func (s *servers) endCall(call echopb.Echo_BidiStreamClient) {
+func (s *servers) endCall(call pb.BenchmarkService_StreamingCallClient) {
 	s.t.Helper()
 	if err := call.CloseSend(); err != nil {
 		s.t.Errorf("CloseSend: %v", err)
