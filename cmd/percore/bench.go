@@ -73,7 +73,6 @@ const benchScaleNote = `The load has the processors that the server leaves, and 
 Figures of a machine with many processors are welcome: run it again with -json FILE, and send the
 file to https://github.com/percore/percore/issues, with the kind of machine.`
 
-// runBench is "percore bench".
 func runBench(args []string, stdout, stderr io.Writer) error {
 	f, err := parseBench(args, stdout)
 	if err != nil {
@@ -180,7 +179,6 @@ func parseBench(args []string, stdout io.Writer) (*benchFlags, error) {
 	return f, f.cfg.Check()
 }
 
-// setArms chooses the arms to compare.
 func setArms(cfg *bench.Config, list string, env, exe []string) error {
 	var err error
 	if cfg.Arms, err = bench.ParseArms(list); err != nil {
@@ -199,7 +197,6 @@ func setArms(cfg *bench.Config, list string, env, exe []string) error {
 	return bench.FindPrograms(cfg.Arms)
 }
 
-// listScenarios prints the names of all scenarios.
 func listScenarios(w io.Writer, cfg bench.Config) {
 	for _, s := range cfg.AllScenarios() {
 		mark := " "

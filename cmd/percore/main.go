@@ -115,7 +115,6 @@ func parseFlags(flags *flag.FlagSet, args []string, stdout io.Writer, help strin
 	return err
 }
 
-// version returns the version of percore and of its toolchain.
 func version() string {
 	module := "(unknown version)"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -111,7 +111,6 @@ func parseServeFlags(args []string, stdout io.Writer) (o serveOptions, err error
 	return o, err
 }
 
-// runServe is "percore serve".
 func runServe(args []string, stdout, stderr io.Writer) error {
 	opts, err := parseServeFlags(args, stdout)
 	if err != nil {
@@ -254,7 +253,6 @@ func (d *demo) parts() []handover.Part {
 	return parts
 }
 
-// printAddresses prints where to find the servers.
 func (d *demo) printAddresses(w io.Writer) {
 	on := "package net"
 	if l, ok := d.listeners[0].(*percore.Listener); ok && l.Stats().Sockets > 0 {

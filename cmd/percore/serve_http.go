@@ -43,7 +43,6 @@ var httpEndpoints = []struct{ Path, About string }{
 	{"/ready", "for load balancers: 503 once the server is about to stop"},
 }
 
-// handler serves the endpoints.
 func (d *demo) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(rootFS{d.root}))
@@ -174,7 +173,6 @@ var adminEndpoints = []struct{ Path, About string }{
 	{"/ready", "for load balancers: 503 once the server is about to stop"},
 }
 
-// newAdminServer returns the server of these pages.
 func newAdminServer(leaving *atomic.Bool, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /ready", serveReady(leaving))

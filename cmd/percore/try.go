@@ -61,7 +61,6 @@ line makes no sense.
 Flags:
 `
 
-// runTry is "percore try".
 func runTry(args []string, stdout, stderr io.Writer) error {
 	f, err := parseTry(args, stdout)
 	if err != nil {
@@ -112,7 +111,6 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	return f, f.setTargets()
 }
 
-// setTargets sets what is to be measured.
 func (f *tryFlags) setTargets() error {
 	for _, text := range f.urls {
 		u, err := url.Parse(text)
@@ -199,7 +197,6 @@ func (f *tryFlags) run(ctx context.Context, stdout, stderr io.Writer) (err error
 	return f.measure(ctx, binaries, stdout, stderr)
 }
 
-// measure compares the binaries.
 func (f *tryFlags) measure(ctx context.Context, binaries try.Binaries, stdout, stderr io.Writer) error {
 	socket := filepath.Join(filepath.Dir(binaries.Percore), "s")
 	notes := &tryNotes{socket: socket, served: make(map[string]served)}

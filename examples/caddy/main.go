@@ -82,7 +82,6 @@ func share(lc *percore.ListenConfig, address string) (net.Listener, error) {
 	return nil, nil
 }
 
-// sockets returns copies of a listener's sockets.
 func sockets(ln net.Listener) ([]*os.File, error) {
 	if ln, ok := ln.(*percore.Listener); ok {
 		return ln.Files()

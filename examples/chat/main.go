@@ -28,7 +28,6 @@ func main() {
 	log.Fatal(newServer(10 * time.Second).Serve(ln))
 }
 
-// lineMax is the longest line that a client may send.
 const lineMax = 4 << 10
 
 // newServer makes a server. A client that has no room for the next line for as long as patience loses

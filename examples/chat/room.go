@@ -45,7 +45,6 @@ type message struct {
 // unsentMax is how many bytes may wait for a member before the next message does, in its queue.
 const unsentMax = 64 << 10
 
-// room makes a loop's handler.
 func (ch *chat) room(int) reactor.Handler {
 	return &room{chat: ch, members: make(map[*member]bool)}
 }
@@ -96,7 +95,6 @@ func (r *room) Writable(c *reactor.Conn) {
 	}
 }
 
-// tell gives a message to the room's members.
 func (r *room) tell(msg *message) {
 	for m := range r.members {
 		if len(m.queue) == 0 {

@@ -114,7 +114,6 @@ func (h *hub) close() {
 	h.nats.Close()
 }
 
-// receive passes on the stream's next message.
 func (h *hub) receive(msg jetstream.Msg) {
 	about, err := msg.Metadata()
 	if err != nil {

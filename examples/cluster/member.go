@@ -105,7 +105,6 @@ func (m *member) End(error) {
 	m.forget()
 }
 
-// close closes the connection with a reason.
 func (m *member) close(code int, reason string) {
 	m.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason), time.Now().Add(time.Second))
 	m.ws.Close() // this calls End

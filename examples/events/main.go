@@ -60,7 +60,6 @@ func newServer() *httpadapter.Server {
 	return server
 }
 
-// post takes news.
 func (t *ticker) post(w http.ResponseWriter, r *http.Request) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
 	if err != nil {

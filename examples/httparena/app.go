@@ -46,7 +46,6 @@ type totalled struct {
 	Total int `json:"total"`
 }
 
-// list is an answer with items.
 type list[T any] struct {
 	Items []T `json:"items"`
 	Count int `json:"count"`
@@ -169,7 +168,6 @@ func (a *app) echo(w http.ResponseWriter, r *http.Request) {
 	wsadapter.Start(up.Conn(), &session{ws})
 }
 
-// session is a WebSocket's session.
 type session struct{ ws *websocket.Conn }
 
 type message struct {

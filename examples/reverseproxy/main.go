@@ -102,7 +102,6 @@ func (b *backends) RoundTrip(req *http.Request) (resp *http.Response, err error)
 	return nil, err
 }
 
-// buffers is an httputil.BufferPool.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

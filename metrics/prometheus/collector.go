@@ -213,7 +213,6 @@ func (b *batch) addLoop(n *loop.Counts, labels ...string) {
 	add("slow_passes_total", "Passes whose callbacks and tasks took 10 ms or more", float64(n.SlowPasses))
 }
 
-// ofBool returns 1 for true.
 func ofBool(b bool) float64 {
 	if b {
 		return 1

@@ -50,7 +50,6 @@ func Sample(every int) {
 	seam.Closing.Store(&f)
 }
 
-// all are the metrics of the process.
 var all metrics
 
 type metrics struct {
@@ -66,7 +65,6 @@ var (
 	rateBounds = [...]float64{1e5, 3e5, 1e6, 3e6, 1e7, 3e7, 1e8, 1e9, 1e10, math.Inf(1)}    // bits per second
 )
 
-// add counts a connection.
 func (m *metrics) add(info *percore.TCPInfo) {
 	m.conns.Add(1)
 	m.sent.Add(info.Sent)
@@ -90,7 +88,6 @@ func count(bounds []float64, buckets []atomic.Uint64, value float64) {
 
 func init() { percore.RegisterAdapter("tcp", all.read) }
 
-// read returns the metrics.
 func (m *metrics) read() []percore.Metric {
 	to := []percore.Metric{
 		{Name: "sampled_connections_total", Help: "Connections that package tcpinfo has looked at when they were closed", Value: float64(m.conns.Load())},

@@ -43,7 +43,6 @@ func main() {
 	}
 }
 
-// tagOf returns the tag of a module's version.
 func tagOf(dir, version string) string {
 	if dir == "." {
 		return version

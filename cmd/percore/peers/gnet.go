@@ -7,7 +7,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// serveGnet serves an app with gnet.
 func serveGnet(app *target.App, addr string) error {
 	log, err := zap.NewProduction() // which is on standard error
 	if err != nil {

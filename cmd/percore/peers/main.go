@@ -29,7 +29,6 @@ func main() {
 	os.Exit(child.Serve(new(target.Process)))
 }
 
-// register makes the servers known.
 func register() {
 	target.RegisterPeer(scenario.Gnet, serveGnet)
 	target.RegisterPeer(scenario.Nbio, serveNbio)

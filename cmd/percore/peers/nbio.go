@@ -11,7 +11,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// serveNbio serves an app with nbio.
 func serveNbio(app *target.App, addr string) error {
 	logging.Output = os.Stderr // standard output is the harness's
 	engine := nbio.NewEngine(nbio.Config{Network: "tcp", Addrs: []string{addr}, NPoller: runtime.GOMAXPROCS(0)})

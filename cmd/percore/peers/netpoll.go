@@ -8,7 +8,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// serveNetpoll serves an app with netpoll.
 func serveNetpoll(app *target.App, addr string) error {
 	ln, err := netpoll.CreateListener("tcp", addr)
 	if err != nil {

@@ -47,7 +47,6 @@ var (
 	external = regexp.MustCompile(`(?m)^package \w+_test$`)
 )
 
-// build compiles the target of a package.
 func build(pkg, target, output string, instrument bool) error {
 	root, err := filepath.Abs("..")
 	if err != nil {

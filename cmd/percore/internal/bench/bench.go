@@ -181,7 +181,6 @@ func (r *runner) choose() (chosen []scenario.Scenario, skipped []Result, err err
 	return chosen, skipped, nil
 }
 
-// arms returns the arms that take part in s.
 func (r *runner) arms(s *scenario.Scenario) []*Arm {
 	var arms []*Arm
 	for i := range r.cfg.Arms {
@@ -192,7 +191,6 @@ func (r *runner) arms(s *scenario.Scenario) []*Arm {
 	return arms
 }
 
-// samples returns how many samples to take of s.
 func (r *runner) samples(s *scenario.Scenario) int { return r.cfg.Rounds * len(r.arms(s)) }
 
 // prepare makes the things that the scenarios share: the files to download and the amount of work
@@ -214,7 +212,6 @@ func (r *runner) prepare(chosen []scenario.Scenario) error {
 	return nil
 }
 
-// runAll runs the scenarios one after the other.
 func (r *runner) runAll(ctx context.Context, chosen []scenario.Scenario) error {
 	failed, first, next := 0, error(nil), 0
 	for i := range chosen {

@@ -107,7 +107,6 @@ func (c *child) call(ctx context.Context, method string, in, out any, limit time
 // reaping it.
 const dyingMax = 3 * time.Second
 
-// explain puts an error of a call into words.
 func (c *child) explain(method string, err error) error {
 	var remote rpc.ServerError
 	switch {

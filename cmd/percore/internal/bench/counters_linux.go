@@ -51,7 +51,6 @@ func openCounters() *counters {
 
 var errNoTracepoints = errors.New("the kernel has no tracepoints of single system calls")
 
-// openCalls adds a tracepoint of system calls to a metric.
 func (c *counters) openCalls(metric, tracepoint string) {
 	b, err := os.ReadFile("/sys/kernel/tracing/events/" + tracepoint + "/id")
 	if errors.Is(err, os.ErrNotExist) && metric != MetricCalls {
@@ -68,7 +67,6 @@ func (c *counters) openCalls(metric, tracepoint string) {
 	c.open(metric, unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id})
 }
 
-// open adds a counter to a metric.
 func (c *counters) open(metric string, attr unix.PerfEventAttr) {
 	attr.Size = uint32(unsafe.Sizeof(attr))
 	attr.Bits |= unix.PerfBitInherit
@@ -107,7 +105,6 @@ func (c *counters) read() (map[string]float64, error) {
 	return m, nil
 }
 
-// close closes the counters, if there are any.
 func (c *counters) close() {
 	if c == nil {
 		return

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuSet is a set of processors.
 type cpuSet = unix.CPUSet
 
 // processorCount returns how many processors this process may use.

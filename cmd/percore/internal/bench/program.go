@@ -92,7 +92,6 @@ func (st *stage) startProgram(what string, p *Program, on *cpuSet) {
 	}
 }
 
-// family returns the process and its children.
 func (p *process) family() []int {
 	pid := p.cmd.Process.Pid
 	all := []int{pid}

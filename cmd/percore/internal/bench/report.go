@@ -63,7 +63,6 @@ type Sample struct {
 	Latency string `json:"latency,omitempty"`
 }
 
-// newResult returns a result for a scenario, without samples.
 func newResult(s *scenario.Scenario) Result {
 	return Result{Scenario: s.Name, Procs: s.Procs, Headline: headline(s), Samples: map[string][]Sample{}}
 }

@@ -76,7 +76,6 @@ func (st *stage) builtinSample(rate float64) Sample {
 	return sample
 }
 
-// call calls a method of a process.
 func (st *stage) call(c *child, method string, in, out any, limit time.Duration) {
 	if st.err == nil {
 		st.err = c.call(st.ctx, method, in, out, limit)
@@ -133,7 +132,6 @@ func (st *stage) startServers(arm *Arm) {
 	}
 }
 
-// startServer starts a server in a child.
 func (st *stage) startServer(what string, on *cpuSet, count bool, exe string, args, env []string) *child {
 	c, err := startChild(what, on, count, exe, args, env)
 	if st.err = err; err == nil {
@@ -175,7 +173,6 @@ func (st *stage) revive() {
 	st.ops += int64(st.job.Idle)
 }
 
-// tearDown ends the processes, the load first.
 func (st *stage) tearDown() {
 	if st.load != nil {
 		st.load.stop()

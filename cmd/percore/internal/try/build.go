@@ -114,7 +114,6 @@ func (t *Transport) CloseIdleConnections() {
 	},
 }
 
-// grpcModule is the path of grpc-go.
 const grpcModule = "google.golang.org/grpc"
 
 // hookModule is the path of the module that has the hook.
@@ -452,7 +451,6 @@ func (g *goCommand) run(args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// json decodes what it prints.
 func (g *goCommand) json(v any, args ...string) error {
 	out, err := g.run(args...)
 	if err != nil {

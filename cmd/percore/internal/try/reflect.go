@@ -38,7 +38,6 @@ func Message(ctx context.Context, addr, method, text string) ([]byte, error) {
 	return proto.Marshal(message)
 }
 
-// unaryMethod finds a method.
 func unaryMethod(client *grpcreflect.Client, method string) (protoreflect.MethodDescriptor, error) {
 	services, err := client.ListServices()
 	if err != nil {

@@ -20,7 +20,6 @@ type broadcast struct {
 	all     chan error   // nil when the last one has; an error that ends the session
 }
 
-// broadcasts returns a session that has all connections of the job.
 func broadcasts(job *scenario.Scenario) opener {
 	return func(int) (session, error) {
 		s := &broadcast{
@@ -56,7 +55,6 @@ func greet(c net.Conn) error {
 	return err
 }
 
-// receive reads messages from a connection until that fails.
 func (s *broadcast) receive(c net.Conn) {
 	buf := make([]byte, len(s.msg))
 	for {

@@ -89,7 +89,6 @@ func (s *grpcSession) begin(job *scenario.Scenario) error {
 
 func (s *grpcSession) op() error { return s.explain(s.call()) }
 
-// next reads a message of a stream.
 func (s *grpcSession) next(stream grpc.ClientStream) error {
 	out := new(wrapperspb.BytesValue)
 	return s.check(out, stream.RecvMsg(out))

@@ -49,7 +49,6 @@ type http2Session struct {
 	owed                 int // bytes received that the server has no credit for
 }
 
-// http2Stream is a stream that is open.
 type http2Stream struct {
 	id     uint32
 	begun  time.Time
@@ -155,7 +154,6 @@ func (s *http2Session) op() error {
 	return s.loop(func() bool { return true }, nil)
 }
 
-// send begins as many requests as may be open.
 func (s *http2Session) send() error {
 	s.now = time.Now()
 	for len(s.streams) < s.most {
@@ -195,7 +193,6 @@ func (s *http2Session) loop(stop func() bool, record func(time.Duration)) error 
 	}
 }
 
-// begin adds a request to the output.
 func (s *http2Session) begin() {
 	if s.lastID == 0 {
 		s.lastID = 1
@@ -254,7 +251,6 @@ func (s *http2Session) exchange() error {
 	return nil
 }
 
-// frame takes a frame.
 func (s *http2Session) frame(f http2.Frame) error {
 	id := f.Header().StreamID
 	at := slices.IndexFunc(s.streams, func(st http2Stream) bool { return st.id == id })

@@ -49,7 +49,6 @@ func (s *shard) record(d time.Duration) {
 	}
 }
 
-// flush passes the recorded values on.
 func (s *shard) flush() {
 	s.to.mu.Lock()
 	defer s.to.mu.Unlock()

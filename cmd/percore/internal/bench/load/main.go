@@ -94,7 +94,6 @@ func (p *Process) Run(ph scenario.Phase, res *scenario.Result) (err error) {
 	return err
 }
 
-// setDeadline sets the deadline of every session that Run drives.
 func (p *Process) setDeadline(t time.Time) {
 	for _, s := range p.busy {
 		s.setDeadline(t)

@@ -71,7 +71,6 @@ func newOpener(job *scenario.Scenario) opener {
 	return httpSessions(job)
 }
 
-// open opens all sessions of a job.
 func open(job *scenario.Scenario) ([]session, error) {
 	opener := newOpener(job)
 	sessions := make([]session, job.Workers())
@@ -130,7 +129,6 @@ func parallel(n int, f func(i int) error) error {
 // loopback answers at once, but thousands of clients may be connecting.
 const dialTimeout = 10 * time.Second
 
-// dial connects to addr.
 func dial(addr string) (net.Conn, error) {
 	c, err := net.DialTimeout("tcp", addr, dialTimeout)
 	if err != nil {

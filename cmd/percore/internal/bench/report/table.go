@@ -75,7 +75,6 @@ func writeFacts(out io.Writer, rep *bench.Report) {
 	fmt.Fprintln(out)
 }
 
-// armFact describes an arm.
 func armFact(arm bench.Arm) string {
 	s := "engine net"
 	if arm.Engine.Percore {
@@ -93,7 +92,6 @@ func armFact(arm bench.Arm) string {
 	return s
 }
 
-// writeResult writes one scenario.
 func writeResult(out io.Writer, rep *bench.Report, res *bench.Result, all bool) {
 	switch fmt.Fprint(out, res.Scenario); {
 	case res.Rate > 0: // the rate that was found for an open loop
@@ -182,7 +180,6 @@ type tally struct {
 	lost   []string // the scenarios and metrics in which it is worse
 }
 
-// add adds the verdicts on a result's headline metrics.
 func (t *tally) add(rep *bench.Report, res *bench.Result, arm, base string) {
 	for _, m := range shown(rep, res, false) {
 		r, verdict := res.Compare(arm, base, m)

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// list is a list that is being made.
 type list []Scenario
 
 // add adds a scenario. A name that begins with a * is one of the core set.
@@ -120,7 +119,6 @@ func (all *list) addGRPC(idle int) {
 		Scenario{App: AppGRPC, Conns: 1, Memory: true, Waiting: true, Idle: conns * streams, Streams: streams})
 }
 
-// addHTTP2 adds small requests and bodies over HTTP/2.
 func (all *list) addHTTP2() {
 	for _, h := range []struct {
 		name           string

@@ -111,7 +111,6 @@ func (a *App) commands(answers, p []byte) (_ []byte, used int, err error) {
 	}
 }
 
-// serve serves a connection in blocking code.
 func (a *App) serve(c net.Conn) error {
 	a.Join(c, func(p []byte) { c.Write(p) }) // if this fails, the next read of c does
 	defer a.Leave(c)

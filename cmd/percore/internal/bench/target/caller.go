@@ -15,7 +15,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// caller is the handler of AppCaller.
 type caller struct {
 	err       error // that the client can't be made
 	call      func() error
@@ -50,7 +49,6 @@ func (c *caller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hello(w, r)
 }
 
-// inTurn returns a function that calls one of calls after the other.
 func inTurn(calls []func() error) func() error {
 	if len(calls) == 1 {
 		return calls[0]
@@ -64,7 +62,6 @@ func inTurn(calls []func() error) func() error {
 // are opened.
 const idleMax = 512
 
-// transport returns httpadapter's client, or net/http's.
 func transport(order *scenario.Order, adapted bool) http.RoundTripper {
 	b := order.Backend
 	t := http.DefaultTransport.(*http.Transport).Clone()
@@ -117,7 +114,6 @@ func (c *caller) callHTTP(order *scenario.Order) {
 	}
 }
 
-// nextHost returns the same port at the next IP address.
 func nextHost(addr string) string {
 	a := netip.MustParseAddrPort(addr)
 	return netip.AddrPortFrom(a.Addr().Next(), a.Port()).String()
@@ -134,7 +130,6 @@ func callURL(order *scenario.Order, host string) string {
 	return scheme + host + order.Backend.Path
 }
 
-// httpCall makes a GET, or a POST if there is a body.
 func httpCall(client http.RoundTripper, url string, backend *scenario.Scenario) func() error {
 	body := make([]byte, backend.Payload)
 	return func() error {
@@ -157,7 +152,6 @@ func httpCall(client http.RoundTripper, url string, backend *scenario.Scenario) 
 	}
 }
 
-// readAnswer reads an answer to its end.
 func readAnswer(resp *http.Response) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

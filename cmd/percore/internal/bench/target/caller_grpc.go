@@ -14,7 +14,6 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/scenario"
 )
 
-// grpcClient is grpc-go's client, or grpcadapter's.
 type grpcClient interface {
 	grpc.ClientConnInterface
 	Close() error
@@ -62,7 +61,6 @@ func callOfKind(backend *scenario.Scenario) func(grpcClient, *wrapperspb.BytesVa
 
 var errOther = errors.New("the backend sent back another message")
 
-// callUnary makes a unary call.
 func callUnary(c grpcClient, in *wrapperspb.BytesValue) error {
 	out := new(wrapperspb.BytesValue)
 	err := c.Invoke(context.Background(), scenario.EchoUnary, in, out)

@@ -32,7 +32,6 @@ func Arguments(order *scenario.Order, dir string, procs int) (args []string, err
 	return nghttpdArguments(order, dir, site, procs)
 }
 
-// writeSelfSigned writes a private key and its certificate into a file.
 func writeSelfSigned(dir string) (file string, err error) {
 	cert, err := selfsigned.New("")
 	if err != nil {

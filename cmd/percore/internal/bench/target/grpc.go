@@ -38,7 +38,6 @@ func echoUnary(_ any, _ context.Context, dec func(any) error, _ grpc.UnaryServer
 	return in, dec(in)
 }
 
-// echoStream sends every message back until the client is done.
 func echoStream(_ any, s grpc.ServerStream) error {
 	in := new(wrapperspb.BytesValue)
 	for {

@@ -97,7 +97,6 @@ func (s *server) handler(order *scenario.Order) (http.Handler, error) {
 // helloBody is the answer of all handlers except the file server.
 var helloBody = []byte("Hello, world!\n")
 
-// hello answers with a short text.
 func hello(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.Write(helloBody)
@@ -172,7 +171,6 @@ func (p *longPoll) keep(s any, end func()) {
 	p.arrived <- struct{}{}
 }
 
-// forget removes a detached answer that has ended.
 func (p *longPoll) forget(s any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,7 +206,6 @@ func spinner(turns int64) http.HandlerFunc {
 	}
 }
 
-// upload reads the request's body to its end and then says hello.
 func upload(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -229,7 +226,6 @@ func upgrade(w http.ResponseWriter, r *http.Request) {
 		"\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
 }
 
-// mirror sends the request's body back once it has come.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -241,7 +237,6 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
-// reverseProxy returns a proxy to the backend.
 func reverseProxy(order *scenario.Order) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {

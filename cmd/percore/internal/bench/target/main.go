@@ -64,7 +64,6 @@ func (p *Process) Start(order scenario.Order, started *scenario.Started) error {
 	return nil
 }
 
-// accepts reports whether a server accepts connections.
 func accepts(addr string) bool {
 	c, err := net.Dial("tcp", addr)
 	if err == nil {

@@ -74,7 +74,6 @@ func perConn(handle func(net.Conn) error) *server {
 	}}
 }
 
-// gone reports whether err only means that the client has left.
 func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -20,7 +20,6 @@ func spin(turns int64) uint64 {
 	return x
 }
 
-// compute burns CPU time forever.
 func compute() {
 	for {
 		runtime.KeepAlive(spin(1 << 20))

@@ -29,7 +29,6 @@ func usage() (u scenario.Usage, err error) {
 	}, nil
 }
 
-// memory measures the lasting memory of this process.
 func memory() (m scenario.Memory, err error) {
 	// Twice: the contents of a sync.Pool survive the first collection.
 	runtime.GC()

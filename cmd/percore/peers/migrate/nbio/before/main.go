@@ -66,7 +66,6 @@ func (ch *chat) data(c *nbio.Conn, p []byte) {
 	}
 }
 
-// say sends lines to all connections.
 func (ch *chat) say(lines []byte) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
