@@ -10,7 +10,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"runtime"
 	"slices"
@@ -276,10 +275,12 @@ func (t *talk) wantEnd(want error) {
 }
 
 // TestMessages: messages that come together, in parts, and with pings between are handled once, in
-// their order, and the conversation waits again.
+// their order, and the conversation waits again. Writes go on while it waits.
 func TestMessages(t *testing.T) {
 	onEachWay(t, func(t *talk) {
 		t.start().awaitIdle()
+		t.conn.Write([]byte("pong"))
+		t.wantPong()
 		t.send(frame("one"))
 		t.want("one")
 		t.awaitIdle()
@@ -323,6 +324,11 @@ func TestEnds(t *testing.T) {
 		{"a close message", func(t *talk) { t.send(appendFrame(nil, link.Fin|0x8, nil)) }, io.EOF},
 		{"Close", func(t *talk) { t.conn.Close() }, net.ErrClosed},
 		{"a deadline", func(t *talk) { t.conn.SetReadDeadline(time.Now().Add(time.Millisecond)) }, os.ErrDeadlineExceeded},
+		{"a deadline that moves", func(t *talk) {
+			t.conn.SetReadDeadline(time.Now().Add(time.Hour))
+			t.conn.SetReadDeadline(time.Time{})
+			t.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		}, os.ErrDeadlineExceeded},
 		{"a deadline in the past", func(t *talk) { t.conn.SetReadDeadline(time.Unix(1, 0)) }, os.ErrDeadlineExceeded},
 	} {
 		t.Run(end.name, func(t *testing.T) {
@@ -387,55 +393,6 @@ func wantEcho(t *talk) {
 	t.send(frame("one"), ping())
 	t.want("one")
 	t.wantPong()
-}
-
-// TestHandleFails: Handle's error ends the conversation, whatever else has come.
-func TestHandleFails(t *testing.T) {
-	onEachWay(t, func(t *talk) {
-		enough := errors.New("enough")
-		t.startWith(&program{read: t.library.read, handle: func(m string) error {
-			t.messages <- m
-			if m == "two" {
-				return enough
-			}
-			return nil
-		}})
-		t.send(frame("one"), frame("two"), frame("three"))
-		t.want("one", "two")
-		t.wantEnd(enough)
-	})
-}
-
-// TestDeadlineMoves: a deadline that is moved while the conversation waits counts from then on.
-func TestDeadlineMoves(t *testing.T) {
-	onEachWay(t, func(t *talk) {
-		t.start().awaitIdle()
-		t.conn.SetReadDeadline(time.Now().Add(time.Hour))
-		t.send(frame("one"))
-		t.want("one")
-		t.awaitIdle()
-		t.conn.SetReadDeadline(time.Time{})
-		t.send(frame("two"))
-		t.want("two")
-		t.awaitIdle()
-		t.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-		t.wantEnd(os.ErrDeadlineExceeded)
-	})
-}
-
-// TestWrites: writes go on while the conversation waits.
-func TestWrites(t *testing.T) {
-	onEachWay(t, func(t *talk) {
-		t.start().awaitIdle()
-		for range 3 {
-			t.conn.Write([]byte("pong"))
-			t.wantPong()
-		}
-		t.send(frame("one"))
-		t.want("one")
-		t.conn.Close()
-		t.wantEnd(net.ErrClosed)
-	})
 }
 
 // TestPassedOver: a Read that wants binary messages only is given a marker of that kind; a Read that
@@ -573,12 +530,13 @@ func TestArmedByAnother(t *testing.T) {
 }
 
 // TestPanics: a panic in a method of the Session, or runtime.Goexit, closes the connection and nothing
-// else. A panic is logged with its stack as net/http does, and End is called, once.
+// else. A panic is logged with its stack as net/http does, and End is called, once. Handle's error ends
+// the conversation as well, whatever else has come.
 func TestPanics(t *testing.T) {
 	var logged testnet.Log
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
-	failure, goexit := errors.New("a failure"), "Goexit"
+	failure, enough, goexit := errors.New("a failure"), errors.New("enough"), "Goexit"
 	for _, method := range []string{"Read", "Handle", "End", "Handle and End"} {
 		for _, value := range []any{"oh", failure, http.ErrAbortHandler, goexit} {
 			t.Run(fmt.Sprint(method, " ", value), func(t *testing.T) {
@@ -593,7 +551,7 @@ func TestPanics(t *testing.T) {
 							panic(value)
 						}
 					}
-					heard := false
+					heard, handled := false, 0
 					calls := make(chan error, 10)
 					Start(t.conn, &program{read: func() (string, error) {
 						m, err := t.library.read()
@@ -605,21 +563,26 @@ func TestPanics(t *testing.T) {
 						}
 						return m, err
 					}, handle: func(string) error {
+						handled++
 						reach("Handle")
-						return errors.New("enough")
+						return enough
 					}, end: func(err error) {
 						calls <- err
 						reach("End")
 					}})
 					t.awaitIdle()
-					t.send(frame("one"))
+					t.send(frame("one"), frame("two"))
 					err := testnet.Receive(t, "End", calls)
 					t.awaitStats(t.before)
 					if _, err := t.client.Read(make([]byte, 1)); err == nil {
 						t.Error("the connection is open, want it closed")
 					}
-					if wants, ok := value.(error); ok && method != "End" && !errors.Is(err, wants) {
-						t.Errorf("End: got %v, want %v", err, wants)
+					wants, ok := value.(error)
+					if method == "End" {
+						wants, ok = enough, true
+					}
+					if ok && !errors.Is(err, wants) || handled > 1 {
+						t.Errorf("End: got %v after %d calls of Handle, want %v", err, handled, wants)
 					}
 					if err == nil {
 						t.Error("End: got no error")
@@ -639,16 +602,6 @@ func TestPanics(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestStartWithoutUpgrade: Start says what is wrong if the library was given the http.ResponseWriter.
-func TestStartWithoutUpgrade(t *testing.T) {
-	defer func() {
-		if v := fmt.Sprint(recover()); !strings.Contains(v, "pass the Upgrade to the WebSocket library") {
-			t.Errorf("got the panic %s, want one that says what to do", v)
-		}
-	}()
-	Start(NewUpgrade(httptest.NewRecorder()).Conn(), &program{})
 }
 
 // TestStartTwice: a connection has one conversation.

@@ -51,7 +51,7 @@ var errGive = errors.New("the other process has gone")
 // alone returns a place with one conversation, which waits for the second message.
 func alone(t *testing.T) (p *place, client *peer, server *chat) {
 	t.Helper()
-	p = newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	p = newPlace(t).serve()
 	client = p.join("alone")
 	client.ask("one")
 	return p, client, p.chatOf(client)
@@ -107,9 +107,7 @@ func TestWriteMoved(t *testing.T) {
 		wrote <- server.say("later")
 	}
 	p.wantEnd(ErrMoved)
-	if _, _, err := client.frame(); err != io.EOF { // nothing else has a copy
-		t.Errorf("got %v, want %v", err, io.EOF)
-	}
+	client.wantEOF() // nothing else has a copy
 }
 
 // TestCloseInMove: a Close while the other process is about to get the connection ends it, whichever
@@ -131,9 +129,7 @@ func TestCloseInMove(t *testing.T) {
 				return result
 			})
 			defer copied.Close()
-			if _, _, err := client.frame(); err != io.EOF {
-				t.Errorf("the client: got %v, want %v", err, io.EOF)
-			}
+			client.wantEOF()
 			if n, err := copied.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 				t.Errorf("the copy: got %d, %v, want %v", n, err, io.EOF)
 			}
@@ -192,9 +188,7 @@ func TestCloseAtRest(t *testing.T) {
 			}
 			p.mustLeave(nil, p.giveNone)
 			p.wantEnd(test.want)
-			if _, _, err := client.frame(); err != io.EOF {
-				t.Errorf("the client: got %v, want %v", err, io.EOF)
-			}
+			client.wantEOF()
 		})
 	}
 }
@@ -237,9 +231,8 @@ func TestSaves(t *testing.T) {
 // TestSaveFails: a Save that panics or hangs holds up no other conversation. The first ends its own;
 // after the second the conversation goes on.
 func TestSaveFails(t *testing.T) {
-	defer func(old time.Duration) { saveTime = old }(saveTime)
-	saveTime = time.Millisecond
-	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	setTime(t, &saveTime, time.Millisecond)
+	p := newPlace(t).serve()
 	release := make(chan struct{})
 	var hung atomic.Bool
 	p.save = func(c *chat) ([]byte, error) {
@@ -262,9 +255,7 @@ func TestSaveFails(t *testing.T) {
 		return nil
 	})
 	testnet.Eventually(t, "the others' move", func() bool { return given.Load() == 1 })
-	if _, _, err := clients["panics"].frame(); err != io.EOF {
-		t.Errorf("after a panic: got %v, want %v", err, io.EOF)
-	}
+	clients["panics"].wantEOF()
 	close(release)
 	if err := testnet.Receive(t, "HandOver", gone); err != nil {
 		t.Error(err)
@@ -289,7 +280,7 @@ func awaitHalf(t *testing.T, c *chat) {
 // TestHalfMessages: a conversation in the middle of a message, in either direction, moves when the
 // message is whole. The others don't wait for it.
 func TestHalfMessages(t *testing.T) {
-	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	p := newPlace(t).serve()
 	reads, writes, fragments, other := p.join("reads"), p.join("writes"), p.join("fragments"), p.join("other")
 	for _, c := range []*peer{reads, writes, fragments, other} {
 		c.ask("one")
@@ -392,15 +383,13 @@ func TestClosing(t *testing.T) {
 // told to connect again. A Restorer that goes on later finds a closed connection.
 func TestRestorersHang(t *testing.T) {
 	testnet.NoLeaks(t)
-	defer func(old time.Duration) { restoreTime = old }(restoreTime)
-	restoreTime = 50 * time.Millisecond
-	defer func(old time.Duration) { refusalSpread = old }(refusalSpread)
-	refusalSpread = time.Millisecond
+	setTime(t, &restoreTime, 50*time.Millisecond)
+	setTime(t, &refusalSpread, time.Millisecond)
 	var logged testnet.Log
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
 	const hang = restoresMax + 10
-	p := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	p := newPlace(t).serve()
 	var clients []*peer
 	for i := range hang {
 		clients = append(clients, p.join(fmt.Sprint("hangs", i)))
@@ -440,15 +429,8 @@ func TestHold(t *testing.T) {
 		read <- struct{}{}
 		return c.library.read()
 	}
-	take := carrier{to.group}.TakeOver
-	p.mustLeave(nil, func(batch []handover.CarriedConn, more bool) error {
-		nc, err := adoptCopy(p.ln, batch[0].Conn)
-		if err != nil {
-			return err
-		}
-		take([]handover.CarriedConn{{Conn: nc, State: batch[0].State}}, true)
-		return nil
-	})
+	to.ln = p.ln
+	p.mustLeave(nil, func(batch []handover.CarriedConn, _ bool) error { return to.adopt(batch, true) })
 	testnet.Eventually(t, "the Restorer", func() bool {
 		to.group.arrivals.mu.Lock()
 		defer to.group.arrivals.mu.Unlock()
@@ -457,7 +439,9 @@ func TestHold(t *testing.T) {
 	if len(read) > 0 {
 		t.Error("a conversation began before the others have come")
 	}
-	take(nil, false)
+	if err := to.adopt(nil, false); err != nil {
+		t.Error(err)
+	}
 	client.ask("two")
 	client.Close()
 	to.wantEnd(io.EOF)

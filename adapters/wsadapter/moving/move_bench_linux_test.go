@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/percore/percore"
 	"github.com/percore/percore/internal/testnet"
 )
 
@@ -15,7 +14,7 @@ import (
 // messages of a handover. An operation is a move.
 func BenchmarkMove(b *testing.B) {
 	const conns = 1000
-	p := newPlace(b).serve(testnet.Listen(b, percore.Listen, testnet.TCP4))
+	p := newPlace(b).serve()
 	for i := range conns {
 		p.join(fmt.Sprint("member", i), "User-Agent: "+fmt.Sprintf("%0200d", 0)+"\r\n")
 	}

@@ -35,25 +35,22 @@ import (
 // place is a server with a Group, as a process has it. Its sessions answer each message with its number
 // in the conversation and its text.
 type place struct {
-	t      testing.TB
-	conns  handover.Conns
-	group  *Group
-	ln     net.Listener
-	server *httpadapter.Server
+	t     testing.TB
+	conns handover.Conns
+	group *Group
+	ln    net.Listener
 
 	// to be set before there are connections
-	protocol, extensions string
-	accept               string                      // if not "": the key of the answer
-	restorer             Restorer                    // if not nil: instead of restore
-	save                 func(*chat) ([]byte, error) // if not nil: instead of its own
-	handle               func(*chat, string)         // if not nil: is called first
-	read                 func(*chat) (string, error)
-	wrap                 func(*chat) wsadapter.Session[string] // if not nil: makes the Session
+	accept   string // if not "": the key of the answer
+	fields   string // of the answer
+	restorer Restorer
+	save     func(*chat) ([]byte, error)
+	read     func(*chat) (string, error)
+	session  func(*chat) wsadapter.Session[string]
 
-	mu     sync.Mutex
-	ended  []error // guarded by mu
-	begun  []*chat // guarded by mu
-	served chan error
+	mu    sync.Mutex
+	ended []error // guarded by mu
+	begun []*chat // guarded by mu
 }
 
 // chat is a Session of a place.
@@ -107,33 +104,33 @@ func clientFrame(first byte, payload string) []byte {
 func frame(text string) []byte { return clientFrame(link.Fin|link.Text, text) }
 
 func newPlace(t testing.TB) *place {
-	p := &place{t: t, served: make(chan error, 1)}
+	p := &place{t: t, save: (*chat).saveCount}
+	p.restorer = p.restore
+	p.read = func(c *chat) (string, error) { return c.library.read() }
+	p.session = func(c *chat) wsadapter.Session[string] { return c }
 	p.group = NewGroup(&p.conns, "chat", func(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
-		if p.restorer != nil {
-			return p.restorer(up, r, state)
-		}
-		return p.restore(up, r, state)
+		return p.restorer(up, r, state)
 	})
-	p.server = httpadapter.Wrap(&http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := p.begin(p.group.NewUpgrade(w, r), r, 0); err != nil {
-			t.Errorf("the upgrade: %v", err)
-		}
-	})})
 	return p
 }
 
-func (p *place) serve(ln net.Listener) *place {
-	p.ln = ln
-	go func() { p.served <- p.server.Serve(ln) }()
+// ServeHTTP begins a conversation with a new client.
+func (p *place) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := p.begin(p.group.NewUpgrade(w, r), r, 0); err != nil {
+		p.t.Errorf("the upgrade: %v", err)
+	}
+}
+
+func (p *place) serve() *place {
+	p.ln = testnet.Listen(p.t, percore.Listen, testnet.TCP4)
 	p.t.Cleanup(func() {
-		p.server.Close()
-		testnet.Receive(p.t, "Serve", p.served)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, c := range p.begun {
 			c.conn.Close()
 		}
 	})
+	testnet.ServeWeb(p.t, httpadapter.Wrap(&http.Server{Handler: p}), p.ln, false)
 	return p
 }
 
@@ -151,15 +148,9 @@ func (p *place) begin(up *wsadapter.Upgrade, r *http.Request, count int) error {
 	if err != nil {
 		return err
 	}
-	head := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
-		cmp.Or(p.accept, acceptOf(r.Header.Get("Sec-WebSocket-Key"))) + "\r\n"
-	if p.protocol != "" {
-		head += "Sec-WebSocket-Protocol: " + p.protocol + "\r\n"
-	}
-	if p.extensions != "" {
-		head += "Sec-WebSocket-Extensions: " + p.extensions + "\r\n"
-	}
-	if _, err := io.WriteString(nc, head+"\r\n"); err != nil {
+	accept := cmp.Or(p.accept, acceptOf(r.Header.Get("Sec-WebSocket-Key")))
+	if _, err := fmt.Fprintf(nc, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+		"Sec-WebSocket-Accept: %s\r\n%s\r\n", accept, p.fields); err != nil {
 		nc.Close()
 		return err
 	}
@@ -167,27 +158,13 @@ func (p *place) begin(up *wsadapter.Upgrade, r *http.Request, count int) error {
 	p.mu.Lock()
 	p.begun = append(p.begun, c)
 	p.mu.Unlock()
-	if p.wrap != nil {
-		wsadapter.Start(up.Conn(), p.wrap(c))
-	} else {
-		wsadapter.Start(up.Conn(), c)
-	}
+	wsadapter.Start(up.Conn(), p.session(c))
 	return nil
 }
 
-func (c *chat) Read() (string, error) {
-	if c.place.read != nil {
-		return c.place.read(c)
-	}
-	return c.library.read()
-}
-
-func (c *chat) Handle(m string) error {
-	if c.place.handle != nil {
-		c.place.handle(c, m)
-	}
-	return c.say(m)
-}
+func (c *chat) Read() (string, error) { return c.place.read(c) }
+func (c *chat) Handle(m string) error { return c.say(m) }
+func (c *chat) Save() ([]byte, error) { return c.place.save(c) }
 
 // chatOf returns the conversation of a client that has had an answer.
 func (p *place) chatOf(c *peer) *chat {
@@ -212,10 +189,7 @@ func (c *chat) say(m string) error {
 	return err
 }
 
-func (c *chat) Save() ([]byte, error) {
-	if c.place.save != nil {
-		return c.place.save(c)
-	}
+func (c *chat) saveCount() ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return strconv.AppendInt(nil, int64(c.count), 10), nil
@@ -232,6 +206,13 @@ func (p *place) ends() []error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]error(nil), p.ended...)
+}
+
+// setTime changes a time for the test.
+func setTime(t *testing.T, time *time.Duration, to time.Duration) {
+	old := *time
+	t.Cleanup(func() { *time = old })
+	*time = to
 }
 
 func serverFrame(text string) []byte {
@@ -316,29 +297,22 @@ func (c *peer) wantAway() {
 	c.Close()
 }
 
+func (c *peer) wantEOF() {
+	c.t.Helper()
+	if op, p, err := c.frame(); err != io.EOF {
+		c.t.Errorf("room %s: got the frame %d %q, %v, want %v", c.room, op, p, err, io.EOF)
+	}
+}
+
 // handOver gives everything that p has to a new place, as package handover does between two processes,
 // and returns that.
 func (p *place) handOver(to *place) *place {
 	p.t.Helper()
-	from := seam.ListenerOf(p.ln)
-	files, err := from.Files()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ln, err := from.Alike(files...)
-	for _, f := range files {
-		f.Close()
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	from.SetUnlinkOnClose(false)
-	from.Pause()
-	to.serve(ln)
+	to.serve()
 	ctx, cancel := context.WithTimeout(p.t.Context(), testnet.HangTimeout)
 	defer cancel()
 	for range 2 {
-		if err := (carrier{p.group}).HandOver(ctx, from.Has, to.adopt); err != nil {
+		if err := (carrier{p.group}).HandOver(ctx, seam.ListenerOf(p.ln).Has, to.adopt); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -379,7 +353,7 @@ func TestMove(t *testing.T) {
 	testnet.NoLeaks(t)
 	const idle, talking, moves = 70, 10, 3
 	before := ReadStats()
-	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	from := newPlace(t).serve()
 	var silent []*peer
 	for i := range idle {
 		silent = append(silent, from.join(fmt.Sprint("silent", i)))
@@ -432,20 +406,22 @@ func TestStay(t *testing.T) {
 		change func(p *place)
 	}{
 		{"a session without Save", noSave, "", func(p *place) {
-			p.wrap = func(c *chat) wsadapter.Session[string] { return struct{ wsadapter.Session[string] }{c} }
+			p.session = func(c *chat) wsadapter.Session[string] { return struct{ wsadapter.Session[string] }{c} }
 		}},
 		{"a long header", byRequest, "Cookie: " + strings.Repeat("x", requestMax) + "\r\n", func(*place) {}},
-		{"an extension with state", byExtension, "", func(p *place) { p.extensions = "permessage-deflate; server_no_context_takeover" }},
+		{"an extension with state", byExtension, "", func(p *place) {
+			p.fields = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n"
+		}},
 		{"an answer with another key", byAnswer, "", func(p *place) { p.accept = "another" }},
-		{"an unknown extension", byExtension, "", func(p *place) { p.extensions = "bbf-usp-protocol" }},
+		{"an unknown extension", byExtension, "", func(p *place) { p.fields = "Sec-WebSocket-Extensions: bbf-usp-protocol\r\n" }},
 		{"Save says no", bySave, "", func(p *place) { p.save = refuse }},
 		{"a long answer and a long state", byState, "", func(p *place) {
-			p.protocol = strings.Repeat("x", handover.CarriedBytesMax-StateMax)
+			p.fields = "Sec-WebSocket-Protocol: " + strings.Repeat("x", handover.CarriedBytesMax-StateMax) + "\r\n"
 			p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax), nil }
 		}},
 		{"a library that reads on a goroutine of its own", byConn, "", func(p *place) {
 			queue := make(chan string)
-			p.wrap = func(c *chat) wsadapter.Session[string] {
+			p.session = func(c *chat) wsadapter.Session[string] {
 				go func() {
 					defer close(queue)
 					for m, err := c.library.read(); err == nil; m, err = c.library.read() {
@@ -464,7 +440,7 @@ func TestStay(t *testing.T) {
 		{"a long state", byState, "", func(p *place) { p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax+1), nil } }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+			from := newPlace(t).serve()
 			test.change(from)
 			before := counters.stayed[test.why].Load()
 			c := from.join("stays", test.field)
@@ -492,12 +468,11 @@ func TestStay(t *testing.T) {
 // others go on.
 func TestLost(t *testing.T) {
 	testnet.NoLeaks(t)
-	defer func(old time.Duration) { refusalSpread = old }(refusalSpread)
-	refusalSpread = time.Millisecond
+	setTime(t, &refusalSpread, time.Millisecond)
 	var logged testnet.Log
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
-	from := newPlace(t).serve(testnet.Listen(t, percore.Listen, testnet.TCP4))
+	from := newPlace(t).serve()
 	to := newPlace(t)
 	to.restorer = func(up *wsadapter.Upgrade, r *http.Request, state []byte) error {
 		switch r.URL.Query().Get("room") {
@@ -509,7 +484,7 @@ func TestLost(t *testing.T) {
 			return nil
 		case "protocol":
 			other := newPlace(t)
-			other.protocol = "another"
+			other.fields = "Sec-WebSocket-Protocol: another\r\n"
 			return other.restore(up, r, state)
 		case "status":
 			up.WriteHeader(http.StatusForbidden)
