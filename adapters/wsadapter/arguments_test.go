@@ -16,7 +16,7 @@ func TestArguments(t *testing.T) {
 	testnet.CheckArguments(t, map[string]testnet.Call{
 		"New":        {Func: New},
 		"NewUpgrade": {Func: NewUpgrade},
-		"Start":      {Func: Start[int], Args: []any{c}, Says: "pass the Upgrade to the WebSocket library"},
+		"Start":      {Func: Start[string], Args: []any{c, &program{}}, Says: "pass the Upgrade to the WebSocket library"},
 
 		"Conn.Read": {Func: c.Read},
 	})
