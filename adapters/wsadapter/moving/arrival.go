@@ -45,16 +45,16 @@ type arrivals struct {
 	held      []link.Conversation
 }
 
-// takeOver takes over conversations. It blocks while restoresMax others are being restored.
-func (g *Group) takeOver(batch []handover.CarriedConn, more bool) {
-	in := &g.arrivals
+// TakeOver implements handover.Carrier. It blocks while restoresMax others are being restored.
+func (c carrier) TakeOver(batch []handover.CarriedConn, more bool) {
+	in := &c.group.arrivals
 	in.mu.Lock()
 	in.more = more
 	in.restoring += len(batch)
 	in.mu.Unlock()
 	for _, from := range batch {
 		in.slots <- struct{}{}
-		a := &arrival{conn: &conn{Conn: from.Conn, group: g}}
+		a := &arrival{conn: &conn{Conn: from.Conn, group: c.group}}
 		time.AfterFunc(restoreTime, func() { a.settle(errSlow) })
 		go a.run(from.State)
 	}
@@ -117,8 +117,7 @@ func (a *arrival) restore(packed []byte) error {
 		return err
 	}
 	a.conn.request = b.Request
-	a.conn.shaking = handshakeOf(r)
-	a.conn.shaking.had = &agreement{string(b.Protocol), string(b.Extensions)}
+	a.conn.shaking = &handshake{had: &agreement{string(b.Accept), string(b.Protocol), string(b.Extensions)}}
 	up := wsadapter.NewUpgrade(&unheard{make(http.Header), a.conn})
 	if err := a.conn.group.restorer(up, r, b.State); err != nil {
 		return err

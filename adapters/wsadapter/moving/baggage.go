@@ -21,10 +21,10 @@ const (
 
 // baggage is the state of a conversation that moves. All fields come from the client or the user.
 type baggage struct {
-	Version              int
-	Request              []byte // see requestText
-	Protocol, Extensions []byte // the agreement
-	State                []byte // the user's
+	Version                      int
+	Request                      []byte // see requestText
+	Accept, Protocol, Extensions []byte // the agreement
+	State                        []byte // the user's
 }
 
 // baggageVersion is the Version that this package knows.
@@ -34,7 +34,9 @@ const baggageVersion = 1
 // at most handover.CarriedBytesMax bytes, unless the library has given a longer answer in another way:
 // by an http.ResponseWriter, or in one Write.
 func encodeBaggage(request []byte, agreed agreement, state []byte) []byte {
-	p, err := asn1.Marshal(baggage{baggageVersion, request, []byte(agreed.protocol), []byte(agreed.extensions), state})
+	p, err := asn1.Marshal(baggage{
+		baggageVersion, request, []byte(agreed.accept), []byte(agreed.protocol), []byte(agreed.extensions), state,
+	})
 	if err != nil {
 		panic(err) // which no bytes can cause
 	}

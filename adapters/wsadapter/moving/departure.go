@@ -37,6 +37,15 @@ const (
 // change it.
 var saveTime = 2 * time.Second
 
+// HandOver implements handover.Carrier.
+func (c carrier) HandOver(ctx context.Context, takes func(net.Conn) bool, give func([]handover.CarriedConn, bool) error) error {
+	d := &departure{group: c.group, ctx: ctx, takes: takes, give: give}
+	c.group.leaving.Store(d)
+	err := d.run()
+	d.end(err)
+	return err
+}
+
 // run moves conversations until none is left that can move.
 func (d *departure) run() error {
 	for begin := time.Now(); ; {
@@ -52,12 +61,10 @@ func (d *departure) run() error {
 				return nil
 			}
 		}
-		pause := time.NewTimer(lookPause + time.Duration(len(all))*lookPerConn)
 		select {
 		case <-d.ctx.Done():
-			pause.Stop()
 			return d.ctx.Err()
-		case <-pause.C:
+		case <-time.After(lookPause + time.Duration(len(all))*lookPerConn):
 		}
 	}
 }

@@ -1,10 +1,8 @@
 package moving
 
 import (
-	"context"
 	"errors"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -100,7 +98,7 @@ func (g *Group) NewUpgrade(w http.ResponseWriter, r *http.Request) *wsadapter.Up
 	if w == nil || r == nil {
 		panic("wsadapter: NewUpgrade was called with a nil http.ResponseWriter or *http.Request")
 	}
-	c := &conn{group: g, state: staying, request: requestText(r), shaking: handshakeOf(r)}
+	c := &conn{group: g, state: staying, request: requestText(r), shaking: new(handshake)}
 	return wsadapter.NewUpgrade(&upgrade{wsadapter.NewUpgrade(w), c})
 }
 
@@ -115,20 +113,3 @@ func (g *Group) members() []*conn {
 type carrier struct{ group *Group }
 
 var _ handover.Carrier = carrier{}
-
-// errLeaving is the error of a second HandOver.
-var errLeaving = errors.New("wsadapter: the Group moves already")
-
-// HandOver implements handover.Carrier.
-func (c carrier) HandOver(ctx context.Context, takes func(net.Conn) bool, give func([]handover.CarriedConn, bool) error) error {
-	d := &departure{group: c.group, ctx: ctx, takes: takes, give: give}
-	if !c.group.leaving.CompareAndSwap(nil, d) {
-		return errLeaving
-	}
-	err := d.run()
-	d.end(err)
-	return err
-}
-
-// TakeOver implements handover.Carrier.
-func (c carrier) TakeOver(batch []handover.CarriedConn, more bool) { c.group.takeOver(batch, more) }
