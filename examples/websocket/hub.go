@@ -41,9 +41,8 @@ func newHub() *hub {
 
 // join serves a new member's request. It returns at once, and the connection continues on its own.
 func (h *hub) join(w http.ResponseWriter, r *http.Request) {
-	room := r.FormValue("room")
 	r.Header.Del("Cookie") // which enter doesn't need in the next process
-	if err := h.enter(h.group.NewUpgrade(w, r), r, []byte(room)); err != nil {
+	if err := h.enter(h.group.NewUpgrade(w, r), r, []byte(r.FormValue("room"))); err != nil {
 		log.Print(err) // Upgrade has answered
 	}
 }
@@ -58,11 +57,11 @@ func (h *hub) enter(up *wsadapter.Upgrade, r *http.Request, room []byte) error {
 	ws.SetReadLimit(messageMax)
 	m := &member{hub: h, ws: ws, room: string(room)}
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.rooms[m.room] == nil {
 		h.rooms[m.room] = make(map[*member]struct{})
 	}
 	h.rooms[m.room][m] = struct{}{}
-	h.mu.Unlock()
 	wsadapter.Start(up.Conn(), m)
 	return nil
 }
