@@ -24,8 +24,8 @@ type Conn struct {
 	// guarded by mu
 	frames link.Frames
 	phase  phase
+	marker markerKind
 	left   uint8 // bytes of the marker that the library hasn't read yet
-	opcode byte  // of the marker, and jsonBit if it is not empty but JSON
 	passed uint8 // how many markers in a row the Session's Read has passed over
 	linger lingerState
 	listed bool   // in lingerers
@@ -64,7 +64,7 @@ func New(nc net.Conn) *Conn {
 	if nc == nil {
 		panic("wsadapter: New was called with a nil net.Conn")
 	}
-	c := &Conn{Conn: nc, opcode: link.Text}
+	c := &Conn{Conn: nc}
 	if c.socket = socketOf(c.NetConn()); c.socket == nil {
 		c.linger = blocking
 	}
@@ -170,51 +170,50 @@ func (c *Conn) read(p []byte) (int, error) {
 	return n, err
 }
 
-// markers is how many markers a Session's Read may pass over: one of each kind.
-const markers = 2
+// markerKind is a sum of these bits.
+type markerKind uint8
 
-// mark begins a marker, JSON or empty, and copies as much of it into p as fits. It returns 0 if the
-// Session's Read has already passed over both kinds.
+const (
+	binaryMarker markerKind = 1 << iota // otherwise text
+	jsonMarker                          // otherwise empty
+)
+
+// markers are the frames that end a Read. They have a mask, as a client's must, that changes nothing. A
+// JSON decoder decodes null into anything. Others get an empty marker: a library that returns messages
+// as readers would keep a payload, since the reader is dropped unread.
+var markers = [...]string{
+	0:                         "\x81\x80\x00\x00\x00\x00",
+	binaryMarker:              "\x82\x80\x00\x00\x00\x00",
+	jsonMarker:                "\x81\x84\x00\x00\x00\x00null",
+	binaryMarker | jsonMarker: "\x82\x84\x00\x00\x00\x00null",
+}
+
+// passedMax is how many markers a Session's Read may pass over: a text and a binary one.
+const passedMax = 2
+
+// mark begins a marker and copies as much of it into p as fits. It returns 0 if the Session's Read has
+// already passed over both kinds.
 func (c *Conn) mark(p []byte, json bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase == marked {
 		c.passed++
-		c.opcode ^= link.Text ^ link.Binary
+		c.marker ^= binaryMarker
 	}
-	if c.passed == markers {
+	if c.passed == passedMax {
 		return 0
 	}
-	c.phase, c.left = marked, markerBytes
-	c.opcode &^= jsonBit
+	c.marker &^= jsonMarker
 	if json {
-		c.opcode |= jsonBit
-		c.left += uint8(len(null))
+		c.marker |= jsonMarker
 	}
+	c.phase, c.left = marked, uint8(len(markers[c.marker]))
 	return c.copyMarkerLocked(p)
 }
 
-// markerBytes is the size of a frame that is masked, as a client's must be, and empty.
-const markerBytes = 2 + 4
-
-// null is the payload of a marker for a JSON decoder, which decodes it into anything. Others get an
-// empty marker: a library that returns messages as readers would keep a payload, since the reader is
-// dropped unread.
-const null = "null"
-
-// jsonBit is in Conn.opcode, of which opcodes use four bits.
-const jsonBit = 0x10
-
 // copyMarkerLocked copies bytes of a marker that was begun.
 func (c *Conn) copyMarkerLocked(p []byte) int {
-	if c.left == 0 {
-		return 0
-	}
-	marker := append(make([]byte, 0, markerBytes+len(null)), link.Fin|c.opcode&^jsonBit, link.Mask, 0, 0, 0, 0)
-	if c.opcode&jsonBit != 0 {
-		marker[1] |= byte(len(null))
-		marker = append(marker, null...) // its mask is 0
-	}
+	marker := markers[c.marker]
 	n := copy(p, marker[len(marker)-int(c.left):])
 	c.left -= uint8(n)
 	return n

@@ -214,7 +214,7 @@ func appendFrame(b []byte, first byte, payload []byte) []byte {
 	return append(append(b, 0, 0, 0, 0), payload...)
 }
 
-func frame(text string) []byte { return appendFrame(nil, link.Fin|link.Text, []byte(text)) }
+func frame(text string) []byte { return appendFrame(nil, link.Fin|0x1, []byte(text)) }
 func ping() []byte             { return appendFrame(nil, link.Fin|0x9, nil) }
 
 func (t *talk) want(texts ...string) {
@@ -291,7 +291,7 @@ func TestMessages(t *testing.T) {
 		t.send(ping())
 		t.wantPong()
 		t.awaitIdle()
-		t.send(appendFrame(nil, link.Text, []byte("a")), ping())
+		t.send(appendFrame(nil, 0x1, []byte("a")), ping())
 		t.wantPong()
 		t.send(appendFrame(nil, link.Fin, []byte("b")))
 		t.want("ab")
@@ -351,7 +351,7 @@ func TestEnds(t *testing.T) {
 // TestPeersLeave: a client that leaves at any point of a message, or reads nothing of the answers, ends
 // its conversation and no other.
 func TestPeersLeave(t *testing.T) {
-	message := slices.Concat(appendFrame(nil, link.Text, []byte("part")), ping(), appendFrame(nil, link.Fin, []byte(strings.Repeat("x", 200))))
+	message := slices.Concat(appendFrame(nil, 0x1, []byte("part")), ping(), appendFrame(nil, link.Fin, []byte(strings.Repeat("x", 200))))
 	for _, cut := range []int{0, 1, 4, 8, 10, 13, 16, 18, 21, 100, len(message) - 1, len(message)} {
 		for _, resets := range []bool{false, true} {
 			onEachWay(t, func(t *talk) {
@@ -398,7 +398,7 @@ func wantEcho(t *talk) {
 // TestPassedOver: a Read that wants binary messages only is given a marker of that kind; a Read that
 // passes over both keeps its goroutine, and loses nothing.
 func TestPassedOver(t *testing.T) {
-	for _, wanted := range []byte{link.Text, link.Binary, 0} {
+	for _, wanted := range []byte{0x1, 0x2, 0} {
 		t.Run(fmt.Sprint(wanted), func(t *testing.T) {
 			onEachWay(t, func(t *talk) {
 				var opcode byte
@@ -414,7 +414,7 @@ func TestPassedOver(t *testing.T) {
 				}})
 				for _, text := range []string{"one", "two"} {
 					t.awaitIdle()
-					t.send(appendFrame(nil, link.Fin|link.Binary, []byte(text)), frame(text))
+					t.send(appendFrame(nil, link.Fin|0x2, []byte(text)), frame(text))
 					t.want(text, text)
 				}
 				t.awaitIdle()

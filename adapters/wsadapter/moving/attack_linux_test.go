@@ -288,7 +288,7 @@ func TestHalfMessages(t *testing.T) {
 	half := frame("two")
 	reads.send(half[:7])
 	awaitHalf(t, p.chatOf(reads))
-	fragments.send(clientFrame(link.Text, "t"))
+	fragments.send(clientFrame(0x1, "t"))
 	awaitHalf(t, p.chatOf(fragments))
 	writer := p.chatOf(writes)
 	answer := serverFrame("2 writes two")

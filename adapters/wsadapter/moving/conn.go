@@ -15,8 +15,8 @@ import (
 	"github.com/percore/percore/internal/monotime"
 )
 
-// ErrMoved is the error of writes to a connection that another process has, and the error that
-// Session.End gets for it.
+// ErrMoved is the error of a Write to a connection that has moved to another process. The End of its
+// Session gets it, too.
 var ErrMoved = errors.New("wsadapter: the connection has moved to another process")
 
 // errTold is the error of writes after the adapter has sent a close message (RFC 6455, section 5.5.1).
@@ -24,7 +24,7 @@ var errTold = errors.New("wsadapter: the connection was told to end: the server 
 
 // conn is a conversation of a Group: the net.Conn below its wsadapter.Conn.
 type conn struct {
-	net.Conn // immutable; of a new conversation Hijack sets it
+	net.Conn // immutable after Hijack
 
 	// immutable
 	group   *Group
@@ -43,7 +43,7 @@ type conn struct {
 	sent     link.Frames
 	writeErr error // why nothing is written any more: ErrMoved or errTold
 
-	wrote atomic.Bool // set with gate held: something was written since the last Save began
+	wrote atomic.Bool // since the last Save began; set with gate held
 
 	// mu is taken after gate, and before wsadapter.Conn's.
 	mu sync.Mutex
@@ -62,8 +62,8 @@ var _ link.Mover = (*conn)(nil)
 // moveState says who has a conversation of a Group:
 //
 //	state     means                                               leaves by
-//	arriving  Restore makes it; Close has no effect yet           Start, or a refusal: staying
-//	staying   it runs, or waits for the peer, as others do        rest: resting
+//	arriving  the Restorer makes it; Close has no effect yet      Start, dismiss: staying
+//	staying   it runs, or waits for the peer, as others do        poke: resting
 //	resting   a departure has it: nothing reads, it isn't armed   save: saving; then seal: sealed;
 //	                                                              resume: staying
 //	saving    its Save is under way                               pack, when it has returned: resting;
@@ -111,7 +111,7 @@ var reasonNames = [reasons]string{
 // NetConn implements [link.Mover].
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Write writes bytes of the library's.
+// Write writes what the library writes, except an answer that the client has had.
 func (c *conn) Write(p []byte) (int, error) {
 	c.gate.Lock()
 	defer c.gate.Unlock()
@@ -228,8 +228,8 @@ func (c *conn) poke(d *departure) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.group.leaving.Load() != d { // it would not resume the conversation any more
-		return
+	if c.group.leaving.Load() != d {
+		return // d has ended, and would not resume the conversation
 	}
 	if c.state == staying && !c.closed && monotime.Now() >= c.notBefore && c.conversation.Disarm() {
 		c.state = resting

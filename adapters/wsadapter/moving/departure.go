@@ -158,15 +158,9 @@ func (d *departure) end(err error) {
 
 // saveCall is a call of a Saver's Save.
 type saveCall struct {
-	conn *conn
-	came chan<- *saveCall
-
+	conn    *conn
 	settled atomic.Bool // it has returned, or was given up: the batch goes without it
-
-	// immutable once it came
-	state  []byte
-	err    error
-	packed []byte // what goes to the other process
+	packed  []byte      // what goes to the other process; nil: nothing
 }
 
 // save calls Save for each conversation, and returns those that can be given. The others are resumed.
@@ -176,15 +170,15 @@ func (d *departure) save(batch []*conn) (saved []*saveCall) {
 	for i, c := range batch {
 		c.setState(saving)
 		c.wrote.Store(false)
-		all[i] = &saveCall{conn: c, came: came}
-		go all[i].run()
+		all[i] = &saveCall{conn: c}
+		go all[i].run(came)
 	}
 	limit := time.After(saveTime)
 	for left := len(batch); left > 0; {
 		select {
 		case s := <-came:
 			left--
-			if s.pack() {
+			if s.packed != nil {
 				saved = append(saved, s)
 			}
 		case <-limit:
@@ -202,43 +196,42 @@ func (d *departure) save(batch []*conn) (saved []*saveCall) {
 var errPanicked = errors.New("wsadapter: Save panicked")
 
 // run calls Save.
-func (s *saveCall) run() {
-	s.err = errPanicked
+func (s *saveCall) run(came chan<- *saveCall) {
+	var state []byte
+	err := errPanicked
 	defer func() {
-		if s.err == errPanicked {
+		if err == errPanicked {
 			s.conn.conversation.Fail(recover())
 		}
-		switch {
-		case !s.settled.Swap(true):
-			s.came <- s
-		case s.err != errPanicked:
-			s.conn.resume(lookPause)
+		late := s.settled.Swap(true)
+		s.pack(state, err, late)
+		if !late {
+			came <- s
 		}
 	}()
-	s.state, s.err = s.conn.conversation.Session().(Saver).Save()
+	state, err = s.conn.conversation.Session().(Saver).Save()
 }
 
-// pack makes what goes to the other process. It reports false if nothing does, and has resumed the
-// conversation.
-func (s *saveCall) pack() bool {
+// pack makes what goes to the other process, or resumes the conversation.
+func (s *saveCall) pack(state []byte, err error, late bool) {
 	switch {
-	case s.err == errPanicked:
-		return false
-	case errors.Is(s.err, ErrNotNow):
+	case err == errPanicked:
+		return
+	case late, errors.Is(err, ErrNotNow):
 		s.conn.resume(lookPause)
-		return false
-	case s.err != nil:
+		return
+	case err != nil:
 		s.conn.refuse(bySave)
-	case len(s.state) > StateMax:
+	case len(state) > StateMax:
 		s.conn.refuse(byState)
 	default:
-		s.packed = encodeBaggage(s.conn.request, s.conn.agreed, s.state)
-		if len(s.packed) <= handover.CarriedBytesMax {
+		packed := encodeBaggage(s.conn.request, s.conn.agreed, state)
+		if len(packed) <= handover.CarriedBytesMax {
+			s.packed = packed
 			s.conn.setState(resting)
-			return true
+			return
 		}
 		s.conn.refuse(byState)
 	}
 	s.conn.resume(0)
-	return false
 }

@@ -31,7 +31,7 @@ type Group struct {
 
 // Saver is a [wsadapter.Session] that can move to another process.
 type Saver interface {
-	// Save returns what Restore in the other process needs to make a Session like this one, such as
+	// Save returns what the Restorer in the other process needs to make a Session like this one, such as
 	// the names of the user and of his rooms: at most [StateMax] bytes, which the adapter doesn't keep.
 	//
 	// It is called while the conversation waits for a message, never at the same time as the other

@@ -100,7 +100,7 @@ func clientFrame(first byte, payload string) []byte {
 	return append([]byte{first, link.Mask | byte(len(payload)), 0, 0, 0, 0}, payload...)
 }
 
-func frame(text string) []byte { return clientFrame(link.Fin|link.Text, text) }
+func frame(text string) []byte { return clientFrame(link.Fin|0x1, text) }
 
 func newPlace(t testing.TB) *place {
 	p := &place{t: t, status: "101 Switching Protocols", save: (*chat).saveCount}
@@ -216,7 +216,7 @@ func serverFrame(text string) []byte {
 	if len(text) > 125 {
 		panic("too long")
 	}
-	return append([]byte{link.Fin | link.Text, byte(len(text))}, text...)
+	return append([]byte{link.Fin | 0x1, byte(len(text))}, text...)
 }
 
 // peer is a client of a place.
@@ -267,7 +267,7 @@ func (c *peer) want(text string) (ok bool) {
 	c.t.Helper()
 	c.count++
 	want := fmt.Sprint(c.count, " ", c.room, " ", text)
-	if op, p, err := c.frame(); err != nil || op != link.Text || string(p) != want {
+	if op, p, err := c.frame(); err != nil || op != 0x1 || string(p) != want {
 		c.t.Errorf("room %s: got the frame %d %q, %v, want the text %q", c.room, op, p, err, want)
 		return false
 	}

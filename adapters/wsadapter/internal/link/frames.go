@@ -29,12 +29,8 @@ const (
 	Mask       = 0x80 // in the second
 )
 
-// Opcodes of frames.
-const (
-	Text   = 1
-	Binary = 2
-	Close  = 8
-)
+// Close is the opcode of a close message.
+const Close = 8
 
 // Between reports whether the bytes so far end with a message, or with a control frame between two.
 func (f *Frames) Between() bool { return f.pos == 0 && !f.open }

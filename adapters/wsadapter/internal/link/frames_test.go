@@ -32,11 +32,11 @@ func TestFrames(t *testing.T) {
 			size := []int{0, 1, 125, 126, 127, 300, 1<<16 - 1, 1 << 16}[rnd.IntN(8)]
 			switch rnd.IntN(3) {
 			case 0:
-				stream = appendFrame(stream, Fin|Binary, make([]byte, size))
+				stream = appendFrame(stream, Fin|0x2, make([]byte, size))
 			case 1:
 				stream = appendFrame(stream, Fin|0x9, make([]byte, min(size, 125)))
 			case 2:
-				stream = appendFrame(stream, Text, make([]byte, size))
+				stream = appendFrame(stream, 0x1, make([]byte, size))
 				stream = appendFrame(stream, Fin|0xA, nil)
 				stream = appendFrame(stream, 0, make([]byte, size))
 				stream = appendFrame(stream, Fin, nil)
