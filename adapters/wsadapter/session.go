@@ -85,7 +85,7 @@ type conversation[M any] struct {
 // runner is a conversation of any type, or one that is to end.
 type runner interface {
 	run()
-	Fail(value any)
+	fail(value any)
 }
 
 // work runs a conversation until it waits or is over. onSession looks for this function.
@@ -95,7 +95,7 @@ func work(r runner) {
 	returned := false
 	defer func() {
 		if !returned {
-			r.Fail(recover())
+			r.fail(recover())
 		}
 	}()
 	r.run()
@@ -150,8 +150,9 @@ func (v *conversation[M]) finish(err error) {
 	v.hangUp()
 }
 
-// Fail ends the conversation after a panic: see [link.Conversation].
-func (v *conversation[M]) Fail(value any) {
+// fail ends the conversation after a panic of one of its methods with its value, or after runtime.Goexit
+// with nil.
+func (v *conversation[M]) fail(value any) {
 	err := link.Panicked(v.conn, value)
 	v.hangUp() // first: End may wait for a lock that the method has not unlocked
 	if v.ended {

@@ -94,16 +94,14 @@ type arrival struct {
 
 // run restores the conversation.
 func (a *arrival) run(packed []byte) {
-	var err error
-	returned := false
+	err := errPanicked
 	defer func() {
-		if !returned {
+		if err == errPanicked {
 			err = link.Panicked(a.conn, recover())
 		}
 		a.settle(err)
 	}()
 	err = a.restore(packed)
-	returned = true
 }
 
 // restore replays the upgrade to the user's library.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/percore/percore/adapters/wsadapter/internal/link"
 	"github.com/percore/percore/handover"
 )
 
@@ -192,8 +193,8 @@ func (d *departure) save(batch []*conn) (saved []*saveCall) {
 	return saved
 }
 
-// errPanicked is about a conversation that a panic has ended.
-var errPanicked = errors.New("wsadapter: Save panicked")
+// errPanicked is the result of a Save or a Restorer that doesn't return.
+var errPanicked = errors.New("wsadapter: a panic")
 
 // run calls Save.
 func (s *saveCall) run(came chan<- *saveCall) {
@@ -201,7 +202,9 @@ func (s *saveCall) run(came chan<- *saveCall) {
 	err := errPanicked
 	defer func() {
 		if err == errPanicked {
-			s.conn.conversation.Fail(recover())
+			reason := link.Panicked(s.conn, recover())
+			_ = s.conn.Close() // first: End may wait for a lock that Save has not unlocked
+			s.conn.conversation.End(reason)
 		}
 		late := s.settled.Swap(true)
 		s.pack(state, err, late)

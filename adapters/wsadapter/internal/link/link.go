@@ -49,10 +49,6 @@ type Conversation interface {
 
 	// End ends a conversation that rests.
 	End(err error)
-
-	// Fail ends a conversation that rests after a panic with its value, or after runtime.Goexit with nil. A
-	// deferred function calls it.
-	Fail(value any)
 }
 
 // MovingMetrics returns the metrics of package moving, if the program has it.
