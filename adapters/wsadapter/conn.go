@@ -57,8 +57,8 @@ const (
 	marked
 )
 
-// New returns a Conn on nc for a WebSocket library. The handshake must be done, and the next byte read
-// from nc must be the first of one of the client's frames. New is for libraries that do the handshake
+// New returns a Conn on nc for a WebSocket library. The handshake must be done, and the next byte that
+// is read from nc must be the first byte of a frame. New is for libraries that do the handshake
 // on a net.Conn (gobwas' ws.Upgrade); in an http.Handler use [NewUpgrade].
 func New(nc net.Conn) *Conn {
 	if nc == nil {
@@ -71,8 +71,9 @@ func New(nc net.Conn) *Conn {
 	return c
 }
 
-// socketOf returns nc, or the connection below it if nc is a *tls.Conn, if that is percore's and can
-// be armed; otherwise nil. A layer other than crypto/tls might keep bytes, or an error, for itself.
+// socketOf returns what is armed for nc: nc itself, or the connection below a *tls.Conn. It returns nil
+// if that isn't percore's or can't be armed. A layer other than crypto/tls might keep bytes, or an
+// error, for itself.
 func socketOf(nc net.Conn) socket {
 	if t, ok := nc.(interface {
 		ConnectionState() tls.ConnectionState

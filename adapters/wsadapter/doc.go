@@ -50,9 +50,9 @@
 // had sent it, which proves that the library's buffer is empty. The adapter drops the marker and
 // arms the connection.
 //
-// The library handles a ping or a pong that comes alone as usual, and the
-// connection waits again. A close message, the end of the stream, a deadline that has passed and
-// Close make the library's read fail, as usual.
+// The library handles a ping or a pong that comes alone as usual, and the connection waits again. A
+// close message, the end of the stream, a deadline that has passed and Close make the library's read
+// fail, as usual.
 //
 // The marker is an empty text message. If Read skips it because it wants binary messages only, an empty
 // binary message follows. So Read must return an empty message without closing the connection, and

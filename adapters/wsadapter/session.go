@@ -65,7 +65,7 @@ func Start[M any](c *Conn, s Session[M]) {
 	if m := c.mover(); m != nil && m.Start(v) {
 		return
 	}
-	if bubble { // the loops and the workers are outside, and must not use what the Session has made in it
+	if bubble { // the workers are outside, and must not use what the Session has made in it
 		go work(v)
 		return
 	}
@@ -104,11 +104,12 @@ func work(r runner) {
 
 var workEntry = reflect.ValueOf(work).Pointer()
 
-// callersMax bounds how deep in calls a Session's Read can be recognised.
+// callersMax is how many calls there may be below work for onSession to find it.
 const callersMax = 128
 
-// onSession reports whether the caller runs within work, which is a goroutine's second function, and
-// whether a decoder that closes the connection when a message isn't JSON, coder's wsjson, is in between.
+// onSession reports whether the caller runs within work, which is the second function of a worker. json
+// says whether it runs within coder's wsjson as well, which closes the connection when a message isn't
+// JSON.
 func onSession() (yes, json bool) {
 	var callers [callersMax]uintptr
 	n := runtime.Callers(2, callers[:])

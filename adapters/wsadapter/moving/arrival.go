@@ -61,7 +61,7 @@ func (c carrier) TakeOver(batch []handover.CarriedConn, more bool) {
 	in.settle(0)
 }
 
-// settle notes that so many have been restored, and lets the held ones begin if all have.
+// settle notes that some have been restored. When all have, those that are held begin.
 func (in *arrivals) settle(restored int) {
 	in.mu.Lock()
 	in.restoring -= restored
@@ -86,7 +86,7 @@ func (in *arrivals) holdBack(v link.Conversation) bool {
 	return true
 }
 
-// arrival is a conversation that is restored.
+// arrival is a conversation on its way from waiting to held or dismissed.
 type arrival struct {
 	conn    *conn
 	settled atomic.Bool

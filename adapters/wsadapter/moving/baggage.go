@@ -30,7 +30,7 @@ type baggage struct {
 // baggageVersion is the Version that this package knows.
 const baggageVersion = 1
 
-// encodeBaggage returns the baggage in DER, as it is sent. By requestMax, StateMax and answerMax it has
+// encodeBaggage returns a baggage in DER, as it is sent. By requestMax, StateMax and answerMax it has
 // at most handover.CarriedBytesMax bytes, unless the library has given a longer answer in another way:
 // by an http.ResponseWriter, or in one Write.
 func encodeBaggage(request []byte, agreed agreement, state []byte) []byte {

@@ -89,7 +89,7 @@ const (
 type reason uint8
 
 const (
-	stays       reason = iota // for no reason
+	stays       reason = iota // none: it can move
 	noSave                    // the Session is no Saver
 	byTLS                     // the state of crypto/tls has no way out
 	byConn                    // it can't be armed, or is of a listener that stays
@@ -192,7 +192,7 @@ func (c *conn) Leave() {
 	c.remove()
 }
 
-// why returns why the conversation can't move with d, or stays if it can, now or later.
+// why returns the reason why the conversation can't move with d, or stays if it can, now or later.
 func (c *conn) why(d *departure) reason {
 	c.mu.Lock()
 	refused := c.refused
@@ -203,8 +203,8 @@ func (c *conn) why(d *departure) reason {
 	return refused
 }
 
-// refuse makes the conversation stay. It does so when a close message was sent: the conversation is
-// about to end, but its peer may never answer, and the others don't wait for that.
+// refuse makes the conversation stay. It is also called when a close message is sent: the conversation
+// is about to end, but its peer may never answer, and the others don't wait for that.
 func (c *conn) refuse(why reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -318,7 +318,7 @@ const awayTime = 10 * time.Second
 // https://www.iana.org/assignments/websocket).
 const serviceRestart = 1012
 
-// sendAway sends a close message. The library reads the answer.
+// sendAway sends a close message, whose answer the library reads.
 func (c *conn) sendAway() {
 	limit := time.Now().Add(awayTime)
 	_ = c.Conn.SetWriteDeadline(limit) // also for a write that has the gate
@@ -327,7 +327,7 @@ func (c *conn) sendAway() {
 	switch {
 	case c.writeErr != nil:
 		return
-	case c.sent.InFrame() || c.sent.Closing(): // a write has failed within a frame, or the library has told it
+	case c.sent.InFrame() || c.sent.Closing(): // a write has failed, or the library has sent one
 		_ = c.Close()
 		return
 	}

@@ -70,7 +70,7 @@ func (d *departure) run() error {
 	}
 }
 
-// waits reports whether a conversation may come to rest yet.
+// waits reports whether a conversation may still come to rest.
 func (d *departure) waits() bool {
 	return slices.ContainsFunc(d.group.members(), func(c *conn) bool { return c.isIn(staying, saving) && c.why(d) == stays })
 }
