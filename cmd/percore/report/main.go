@@ -1,11 +1,9 @@
-// Command report draws the README's picture, of tables that results has:
+// Command report draws the README's picture, of a section's tables in a file of results:
 //
-//	go run ./cmd/percore/report -picture 2026-11-29-amd-readme cmd/percore/results/amd-epyc.txt >docs/cpu.svg
+//	go run ./cmd/percore/report 2026-11-29-amd-readme cmd/percore/results/amd-epyc.txt >docs/cpu.svg
 package main
 
 import (
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,27 +14,14 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "report: %v\n", err)
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: report SECTION FILE")
+		os.Exit(2)
+	}
+	if err := draw(os.Stdout, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
 	}
-}
-
-// run draws the picture that args ask for.
-func run(args []string, out io.Writer) error {
-	fs := flag.NewFlagSet("report", flag.ContinueOnError)
-	section := fs.String("picture", "", "draw the tables with this `title` in a file of results")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if *section == "" || fs.NArg() != 1 {
-		return errors.New("name a section with -picture, and one file of results")
-	}
-	data, err := os.ReadFile(fs.Arg(0))
-	if err != nil {
-		return err
-	}
-	return picture(out, string(data), *section)
 }
 
 // pictured are the scenarios of the README's picture.
@@ -53,10 +38,14 @@ var pictured = []struct{ scenario, name string }{
 // cpuRatio finds the ratio of the CPU times in a line of a table with two arms.
 var cpuRatio = regexp.MustCompile(`(?m)^  cpu/op .* ([0-9]+\.[0-9]+) \[`)
 
-// picture draws the ratios of CPU time that the tables of a section have. The section must have compared
+// draw draws the ratios of CPU time that the tables of a section have. The section must have compared
 // percore with net.
-func picture(w io.Writer, results, section string) error {
-	_, tables, ok := strings.Cut(results, "==== "+section+"\n")
+func draw(w io.Writer, section, file string) error {
+	results, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	_, tables, ok := strings.Cut(string(results), "==== "+section+"\n")
 	if !ok {
 		return fmt.Errorf("there is no section %q", section)
 	}

@@ -15,7 +15,7 @@ var recorded = filepath.Join("..", "results", "amd-epyc.txt")
 // TestPicture: the README's picture is what the recorded tables come to.
 func TestPicture(t *testing.T) {
 	var got bytes.Buffer
-	if err := run([]string{"-picture", "2026-11-29-amd-readme", recorded}, &got); err != nil {
+	if err := draw(&got, "2026-11-29-amd-readme", recorded); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "cpu.svg"))
@@ -35,20 +35,14 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-func TestRunErrors(t *testing.T) {
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{nil, "name a section"},
-		{[]string{recorded}, "name a section"},
-		{[]string{"-picture", "x", recorded, recorded}, "one file"},
-		{[]string{"-picture", "x", recorded + ".missing"}, "no such file"},
-		{[]string{"-picture", "no such", recorded}, `no section "no such"`},
-		{[]string{"-picture", "2026-11-22-amd-idle", recorded}, "2026-11-22-amd-idle does not compare"},
+func TestErrors(t *testing.T) {
+	for _, c := range []struct{ section, file, want string }{
+		{"x", recorded + ".missing", "no such file"},
+		{"no such", recorded, `no section "no such"`},
+		{"2026-11-22-amd-idle", recorded, "2026-11-22-amd-idle does not compare"},
 	} {
-		if err := run(c.args, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: got the error %v, want one with %q", c.args, err, c.want)
+		if err := draw(new(bytes.Buffer), c.section, c.file); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got the error %v, want one with %q", c.section, err, c.want)
 		}
 	}
 }
