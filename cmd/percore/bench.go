@@ -12,13 +12,8 @@ import (
 	"time"
 
 	"github.com/percore/percore/cmd/percore/internal/bench"
-	"github.com/percore/percore/cmd/percore/internal/bench/child"
 	"github.com/percore/percore/cmd/percore/internal/bench/report"
 )
-
-// benchChild runs one of the processes that the benchmark starts from this executable, if the arguments
-// name one, and returns its exit status.
-func benchChild(args []string) (isChild bool, status int) { return child.Run(args) }
 
 // The defaults of the flags.
 const (

@@ -18,6 +18,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+
+	"github.com/percore/percore/cmd/percore/internal/bench/child"
 )
 
 // The exit statuses of every command.
@@ -43,7 +45,7 @@ percore COMMAND -h lists a command's flags.
 func main() {
 	// The processes that bench starts from its own binary have a first argument that isn't a
 	// command for people.
-	if isChild, status := benchChild(os.Args[1:]); isChild {
+	if isChild, status := child.Run(os.Args[1:]); isChild {
 		os.Exit(status)
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))

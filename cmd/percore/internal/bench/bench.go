@@ -108,7 +108,6 @@ type runner struct {
 	dir string // for files
 	rep *Report
 
-	done  int // samples taken
 	total int // samples to take
 }
 
@@ -213,12 +212,12 @@ func (r *runner) prepare(chosen []scenario.Scenario) error {
 }
 
 func (r *runner) runAll(ctx context.Context, chosen []scenario.Scenario) error {
-	failed, first, next := 0, error(nil), 0
+	failed, first, done := 0, error(nil), 0
 	for i := range chosen {
 		s := &chosen[i]
-		r.done, next = next, next+r.samples(s) // the previous scenario may have failed early
 		res := newResult(s)
-		err := r.runScenario(ctx, s, &res)
+		err := r.runScenario(ctx, s, &res, done)
+		done += r.samples(s)
 		if ctx.Err() != nil {
 			if res.Measured() {
 				r.rep.Results = append(r.rep.Results, res)
@@ -244,8 +243,9 @@ func (r *runner) runAll(ctx context.Context, chosen []scenario.Scenario) error {
 	return first
 }
 
-// runScenario takes all samples of one scenario into res, the arms in turn.
-func (r *runner) runScenario(ctx context.Context, s *scenario.Scenario, res *Result) error {
+// runScenario takes all samples of one scenario into res, the arms in turn. done is how many of the
+// run's samples are taken already.
+func (r *runner) runScenario(ctx context.Context, s *scenario.Scenario, res *Result, done int) error {
 	arms := r.arms(s)
 	res.Rate = s.Rate()
 	if s.Share > 0 { // of what the last arm reaches in a closed loop
@@ -258,14 +258,14 @@ func (r *runner) runScenario(ctx context.Context, s *scenario.Scenario, res *Res
 	for round := range r.cfg.Rounds {
 		for _, arm := range arms {
 			if r.cfg.Progress != nil {
-				r.cfg.Progress(Progress{Done: r.done, Total: r.total, Scenario: s.Name, Arm: arm.Name})
+				r.cfg.Progress(Progress{Done: done, Total: r.total, Scenario: s.Name, Arm: arm.Name})
 			}
 			sample, err := r.sample(ctx, s, arm, res.Rate)
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", arm.Name, round+1, err)
 			}
 			res.Samples[arm.Name] = append(res.Samples[arm.Name], sample)
-			r.done++
+			done++
 		}
 	}
 	return nil

@@ -108,19 +108,17 @@ func (c *child) call(ctx context.Context, method string, in, out any, limit time
 const dyingMax = 3 * time.Second
 
 func (c *child) explain(method string, err error) error {
-	var remote rpc.ServerError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &remote):
+	}
+	if _, ok := errors.AsType[rpc.ServerError](err); ok {
 		return fmt.Errorf("%s: %w", c.what, err)
 	}
+	defer c.kill()
 	select {
 	case <-c.exited:
-		c.kill()
 		return c.death()
 	case <-time.After(dyingMax):
-		c.kill()
 		return fmt.Errorf("%s answered %s with something else: %w", c.what, method, err)
 	}
 }
@@ -133,14 +131,15 @@ type deathError struct {
 
 // Error returns one line. The rest of what the child said is for the report.
 func (e *deathError) Error() string {
+	text := fmt.Sprintf("%s died (%s)", e.what, e.how)
 	line, _, more := strings.Cut(e.said, "\n")
-	switch {
-	case line == "":
-		return fmt.Sprintf("%s died (%s)", e.what, e.how)
-	case more:
-		line += " …"
+	if line != "" {
+		text += ": " + line
 	}
-	return fmt.Sprintf("%s died (%s): %s", e.what, e.how, line)
+	if more {
+		text += " …"
+	}
+	return text
 }
 
 // wordsMax is how many bytes of a process's standard error are reported: a few lines, or the top of a

@@ -4,9 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ var callClasses = []struct {
 }
 
 // counters count what a process does, with perf_event_open(2): instructions in user space, and system
-// calls. They cost both builds of a comparison the same. Their methods are safe for concurrent use.
+// calls. They cost both builds of a comparison the same.
 type counters struct {
 	files     map[string][]*os.File // by metric
 	uncounted map[string]error      // metrics that this machine or the user's rights have no counter for
@@ -43,28 +42,26 @@ func openCounters() *counters {
 			c.openCalls(class.metric, "syscalls/sys_enter_"+call)
 		}
 		if c.files[class.metric] == nil && c.uncounted[class.metric] == nil {
-			c.uncounted[class.metric] = errNoTracepoints
+			c.uncounted[class.metric] = errors.New("the kernel has no tracepoints of single system calls")
 		}
 	}
 	return c
 }
 
-var errNoTracepoints = errors.New("the kernel has no tracepoints of single system calls")
-
 func (c *counters) openCalls(metric, tracepoint string) {
-	b, err := os.ReadFile("/sys/kernel/tracing/events/" + tracepoint + "/id")
+	id, err := os.ReadFile("/sys/kernel/tracing/events/" + tracepoint + "/id")
 	if errors.Is(err, os.ErrNotExist) && metric != MetricCalls {
 		return // this architecture doesn't have the call
 	}
-	var id uint64
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT}
 	if err == nil {
-		id, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		_, err = fmt.Sscan(string(id), &attr.Config)
 	}
 	if err != nil {
 		c.uncounted[metric] = err
 		return
 	}
-	c.open(metric, unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Config: id})
+	c.open(metric, attr)
 }
 
 func (c *counters) open(metric string, attr unix.PerfEventAttr) {
@@ -79,36 +76,31 @@ func (c *counters) open(metric string, attr unix.PerfEventAttr) {
 	c.files[metric] = append(c.files[metric], os.NewFile(uintptr(fd), metric))
 }
 
-// read returns the counts so far by metric, if there are counters.
+// read returns the counts so far by metric, if there are counters. It leaves out metrics of which some
+// call has no counter.
 func (c *counters) read() (map[string]float64, error) {
 	if c == nil {
 		return nil, nil
 	}
 	m := make(map[string]float64)
 	for metric, files := range c.files {
-		if c.uncounted[metric] != nil {
-			continue // some of its calls have no counter
-		}
 		for _, f := range files {
-			var b [24]byte
-			if n, err := f.Read(b[:]); err != nil || n != len(b) {
-				return nil, fmt.Errorf("read the counter of %s: %d bytes, %w", metric, n, err)
+			var v struct{ Count, Enabled, Running uint64 }
+			if err := binary.Read(f, binary.NativeEndian, &v); err != nil {
+				return nil, fmt.Errorf("read the counter of %s: %w", metric, err)
 			}
-			word := func(i int) float64 { return float64(binary.NativeEndian.Uint64(b[8*i:])) }
-			count, enabled, running := word(0), word(1), word(2)
-			if running > 0 { // it may have shared a register of the processor
-				count *= enabled / running
+			count := float64(v.Count)
+			if v.Running > 0 { // it may have shared a register of the processor
+				count *= float64(v.Enabled) / float64(v.Running)
 			}
 			m[metric] += count
 		}
 	}
+	maps.DeleteFunc(m, func(metric string, _ float64) bool { return c.uncounted[metric] != nil })
 	return m, nil
 }
 
 func (c *counters) close() {
-	if c == nil {
-		return
-	}
 	for _, files := range c.files {
 		for _, f := range files {
 			f.Close()

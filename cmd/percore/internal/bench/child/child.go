@@ -23,15 +23,11 @@ const (
 
 // Run runs the process that the first argument names, if it names one, and returns its exit status.
 func Run(args []string) (isChild bool, status int) {
-	switch {
-	case len(args) == 0:
+	processes := map[string]any{ServerArg: new(target.Process), LoadArg: new(load.Process)}
+	if len(args) == 0 || processes[args[0]] == nil {
 		return false, 0
-	case args[0] == ServerArg:
-		return true, Serve(new(target.Process))
-	case args[0] == LoadArg:
-		return true, Serve(new(load.Process))
 	}
-	return false, 0
+	return true, Serve(processes[args[0]])
 }
 
 // Name is what the harness puts before the names of a process's methods.

@@ -16,10 +16,10 @@ import (
 )
 
 type caller struct {
-	err       error // that the client can't be made
-	call      func() error
-	each      int    // calls for a request
-	closeIdle func() // closes the client's connections
+	err    error // that the client can't be made
+	call   func() error
+	each   int      // calls for a request
+	closes []func() // close the client's connections
 }
 
 // newCaller makes the client that the engine has.
@@ -32,7 +32,7 @@ func newCaller(order *scenario.Order) *caller {
 	case order.Backend.App == scenario.AppGRPC:
 		c.callGRPC(order)
 	case order.Engine.Kind == scenario.FastHTTP:
-		c.call, c.closeIdle = fastCall(order)
+		c.fastCall(order)
 	default:
 		c.callHTTP(order)
 	}
@@ -62,7 +62,7 @@ func inTurn(calls []func() error) func() error {
 // are opened.
 const idleMax = 512
 
-func transport(order *scenario.Order, adapted bool) http.RoundTripper {
+func transport(order *scenario.Order, adapted bool) closingTransport {
 	b := order.Backend
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost, t.MaxIdleConns = idleMax, idleMax
@@ -91,27 +91,26 @@ func dialer(order *scenario.Order) func() (net.Conn, error) {
 	return nil
 }
 
+type closingTransport interface {
+	http.RoundTripper
+	CloseIdleConnections()
+}
+
 // callHTTP sets what calls with httpadapter's or net/http's client. Over HTTP/2 there are several.
 func (c *caller) callHTTP(order *scenario.Order) {
 	var calls []func() error
-	var clients []*http.Client
 	for range max(1, order.Backend.Conns) {
-		client := &http.Client{Transport: transport(order, order.Engine.Kind == scenario.FastPath)}
-		clients = append(clients, client)
+		client := transport(order, order.Engine.Kind == scenario.FastPath)
+		c.closes = append(c.closes, client.CloseIdleConnections)
 		host := order.Behind
 		for range max(1, order.Backend.Hosts) {
-			calls = append(calls, httpCall(client.Transport, callURL(order, host), order.Backend))
+			calls = append(calls, httpCall(client, callURL(order, host), order.Backend))
 			if order.Backend.Hosts > 1 {
 				host = nextHost(host)
 			}
 		}
 	}
 	c.call = inTurn(calls)
-	c.closeIdle = func() {
-		for _, client := range clients {
-			client.CloseIdleConnections()
-		}
-	}
 }
 
 func nextHost(addr string) string {

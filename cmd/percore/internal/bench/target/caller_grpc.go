@@ -31,21 +31,15 @@ func newGRPCClient(order *scenario.Order) (grpcClient, error) {
 // callGRPC sets what calls over gRPC, on several connections in turn.
 func (c *caller) callGRPC(order *scenario.Order) {
 	in := wrapperspb.Bytes(make([]byte, order.Backend.Payload))
-	var conns []grpcClient
 	var calls []func() error
 	for range order.Backend.Conns {
 		cc, err := newGRPCClient(order)
 		c.err = errors.Join(c.err, err)
-		conns = append(conns, cc)
+		c.closes = append(c.closes, func() { cc.Close() })
 		call := callOfKind(order.Backend)
 		calls = append(calls, func() error { return call(cc, in) })
 	}
 	c.call = inTurn(calls)
-	c.closeIdle = func() {
-		for _, cc := range conns {
-			cc.Close()
-		}
-	}
 }
 
 // callOfKind returns what makes calls on one connection.

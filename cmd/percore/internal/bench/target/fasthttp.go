@@ -27,8 +27,8 @@ func fastServer(order *scenario.Order) func(net.Listener) error {
 	return srv.Serve
 }
 
-// fastCall calls with fasthttp's client. Answers are in memory as a whole.
-func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
+// fastCall sets what calls with fasthttp's client. Answers are in memory as a whole.
+func (c *caller) fastCall(order *scenario.Order) {
 	dial := dialer(order)
 	client := &fasthttp.Client{
 		MaxConnsPerHost: idleMax,
@@ -41,7 +41,8 @@ func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
 		},
 	}
 	url, body := callURL(order, order.Behind), make([]byte, order.Backend.Payload)
-	call = func() error {
+	c.closes = append(c.closes, client.CloseIdleConnections)
+	c.call = func() error {
 		req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
 		defer fasthttp.ReleaseRequest(req)
 		defer fasthttp.ReleaseResponse(resp)
@@ -62,7 +63,6 @@ func fastCall(order *scenario.Order) (call func() error, closeIdle func()) {
 		}
 		return nil
 	}
-	return call, client.CloseIdleConnections
 }
 
 // Answers reads answers over HTTP/1 from one connection, with fasthttp's parser, for the load.

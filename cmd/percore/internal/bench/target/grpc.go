@@ -87,22 +87,21 @@ func echoWatch(impl any, s grpc.ServerStream) error {
 // newGRPCServer returns a server of the Echo service, without options.
 func newGRPCServer(order *scenario.Order) (*server, error) {
 	poll := newLongPoll(order.Engine.Detach)
-	var serve func(net.Listener) error
+	var srv interface {
+		grpc.ServiceRegistrar
+		Serve(net.Listener) error
+	} = grpc.NewServer()
 	if order.Engine.Kind == scenario.NewServer {
-		srv := grpcadapter.NewServer()
-		srv.RegisterService(&echoService, poll)
-		serve = srv.Serve
-	} else {
-		srv := grpc.NewServer()
-		srv.RegisterService(&echoService, poll)
-		serve = srv.Serve
-		if order.Engine.Kind == scenario.FastPath {
-			past := grpcadapter.Wrap(srv)
-			if err := past.Refusal(); err != nil {
-				return nil, err // the figures would be wrong
-			}
-			serve = past.Serve
+		srv = grpcadapter.NewServer()
+	}
+	srv.RegisterService(&echoService, poll)
+	serve := srv.Serve
+	if order.Engine.Kind == scenario.FastPath {
+		past := grpcadapter.Wrap(srv.(*grpc.Server))
+		if err := past.Refusal(); err != nil {
+			return nil, err // the figures would be wrong
 		}
+		serve = past.Serve
 	}
 	return &server{serve: serve, poll: poll}, nil
 }

@@ -104,7 +104,9 @@ func TestCaller(t *testing.T) {
 				continue
 			}
 			client := newCaller(&order)
-			defer client.closeIdle()
+			for _, close := range client.closes {
+				defer close()
+			}
 			for range 3 {
 				if err := client.call(); (err == nil) == (kind == "missing" || kind == "refused") {
 					t.Errorf("%s, %s: got error %v", name, kind, err)
