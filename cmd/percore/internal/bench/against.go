@@ -49,8 +49,8 @@ type Change struct {
 	Verdict       Verdict // Undecided: within the limit, or not beyond doubt
 }
 
-// Changes compares the arms of AgainstBuild, in all figures that tell builds apart. A figure is worse,
-// or better, if it is so by more than its rule allows, and the spread of the rounds leaves no doubt.
+// Changes compares the arms of AgainstBuild in all figures of changeRules. A figure is worse, or better,
+// if it differs by more than its rule allows, and the spread of the rounds leaves no doubt.
 func (rep *Report) Changes() []Change {
 	var all []Change
 	for i := range rep.Results {

@@ -28,8 +28,8 @@ type process struct {
 	waitErr  error         // result of Wait; valid once exited is closed
 }
 
-// stopGrace is how long a process may take to end after it was asked to, and how long a grandchild may
-// hold what it writes to.
+// stopGrace is how long a process may take to end when it was asked to, and how long its own children
+// may keep its output open.
 const stopGrace = 5 * time.Second
 
 // newProcess returns a process that is not started yet. cancel asks it to end.
@@ -142,8 +142,7 @@ func (e *deathError) Error() string {
 	return text
 }
 
-// wordsMax is how many bytes of a process's standard error are reported: a few lines, or the top of a
-// panic.
+// wordsMax is how many bytes of standard error are reported: a few lines, or the top of a panic.
 const wordsMax = 2048
 
 // death returns how the process ended. It waits until it has ended.

@@ -19,9 +19,8 @@ func processorCount() int {
 	return all.Count()
 }
 
-// giveProcessors gives the first n processors to the server and the rest to the load. If there is
-// no rest, the load may use all processors. Threads of a core stay together if their numbers are
-// adjacent.
+// giveProcessors gives the first n processors to the server and the rest to the load, or all if there is
+// no rest. Threads of a core stay together if their numbers are adjacent.
 func giveProcessors(n int) (server, load *cpuSet, err error) {
 	var all, first, rest unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/target"
 )
 
-// A Program is a server of any kind, which is measured from outside while it answers requests. It serves
-// scenarios at their Addr.
+// A Program is any server, measured from outside while it answers requests. It serves scenarios at their
+// Addr.
 type Program struct {
 	Path   string
 	Args   []string
@@ -35,8 +35,7 @@ type Program struct {
 	Measured func(scenario string, ops int64)
 }
 
-// installed returns the program of an arm that is installed on this machine: nginx or nghttpd. It has a
-// thread or a worker for each processor that Go would use.
+// installed returns nginx or nghttpd, with a worker for each processor that Go would use.
 func (r *runner) installed(order *scenario.Order, procs int) (*Program, error) {
 	dir, err := os.MkdirTemp(r.dir, order.Engine.Kind)
 	if err != nil {
@@ -122,8 +121,8 @@ func (p *process) accepts(ctx context.Context, addr string, limit time.Duration)
 	}
 }
 
-// toolSample runs a command that loads the program, until it ends. The program's CPU time counts as that
-// of one operation.
+// toolSample runs a command that loads the program. The program's CPU time until the command ends counts
+// as that of one operation.
 func (st *stage) toolSample(output io.Writer) Sample {
 	before := st.usage()
 	tool := exec.CommandContext(st.ctx, "sh", "-c", st.job.Tool)

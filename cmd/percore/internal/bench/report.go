@@ -13,8 +13,7 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/bench/stats"
 )
 
-// Report is everything that was measured, and where. It is safe for concurrent use as long as it
-// doesn't change.
+// Report is everything that was measured, and where.
 type Report struct {
 	Host      Host      `json:"host"`
 	Command   string    `json:"command"` // the command line

@@ -163,8 +163,8 @@ func (st *stage) leave() {
 	st.ops += int64(job.Idle)
 }
 
-// revive uses every idle connection once more, or makes the handlers that wait answer. A server that had
-// closed them would have looked cheap.
+// revive uses every idle connection once more, or makes the handlers that wait answer: a server that has
+// closed the connections would look cheap.
 func (st *stage) revive() {
 	if st.job.Waiting {
 		st.call(st.child, "Release", nil, nil, st.r.cfg.Hung)
@@ -280,9 +280,8 @@ func (st *stage) usageBehind() time.Duration {
 	return u.CPU()
 }
 
-// idleWarmup is how long load runs before the memory of a server without connections is measured.
-// The first requests of a process allocate some memory once, which must not count as memory of the
-// connections.
+// idleWarmup is how long load runs before the memory of a server without connections is measured. What
+// the first requests of a process allocate once must not count as memory of the connections.
 const idleWarmup = 100 * time.Millisecond
 
 // idleMemory measures the memory of idle connections. A Program, which doesn't collect its garbage

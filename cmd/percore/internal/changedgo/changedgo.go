@@ -17,9 +17,9 @@ import (
 type Edit struct{ File, Old, New string }
 
 // Write makes dir/goroot, another name of goroot, and dir/overlay.json, for go build -overlay with
-// GOROOT=dir/goroot and GOTOOLCHAIN=local in its environment. The overlay also has the files of more, by
-// their paths: other files that have their texts. The go command keeps a toolchain that it has
-// downloaded in the module cache, and accepts no overlay for files there. With another name it does.
+// GOROOT=dir/goroot and GOTOOLCHAIN=local in its environment. The other name is for toolchains that the
+// go command has downloaded: they are in the module cache, for which it accepts no overlay. more adds
+// files to the overlay, by the paths that they get.
 func Write(dir, goroot string, edits []Edit, more map[string]string) error {
 	named := filepath.Join(dir, "goroot")
 	if err := os.Symlink(goroot, named); err != nil {

@@ -130,8 +130,7 @@ type Program struct {
 type Binaries struct{ Net, Percore string }
 
 // Build builds p in dir, which must be empty, with the version of Go that the program's module asks for.
-// The go command's own words are in the error if it fails. Modules that the build needs beyond the
-// program's own, percore's, are downloaded as the go command does that.
+// An error has the go command's own words. The go command downloads the modules that percore needs.
 func Build(ctx context.Context, dir string, p Program) (b Binaries, err error) {
 	root, err := percoreSource(ctx, dir)
 	if err != nil {
@@ -267,7 +266,7 @@ func builtOf(path string) string {
 	return ""
 }
 
-// fetch downloads the module of a package, and lets g work in a copy of it: the go command accepts no
+// fetch downloads the module of a package, and makes g work in a copy of it: the go command accepts no
 // overlay in its cache.
 func fetch(g *goCommand, dir, path, version string) error {
 	asks := filepath.Join(dir, "asks")
@@ -297,7 +296,7 @@ type replacement struct {
 	Old, New struct{ Path, Version string }
 }
 
-// dropLocal removes what go.mod replaces by directories beside the module, which it has only in its
+// dropLocal removes the replace lines of go.mod that name directories: these exist only in the module's
 // repository.
 func dropLocal(g *goCommand) error {
 	var mod struct{ Replace []replacement }
@@ -407,8 +406,8 @@ func absolute(below, path string) string {
 	return filepath.Join(below, path)
 }
 
-// flagsFor returns the user's GOFLAGS without those that a workspace has no place for: its modules come
-// from the cache, also those that the program vendors.
+// flagsFor returns the user's GOFLAGS without those that don't work in a workspace. All modules come
+// from the cache, even if the program vendors them.
 func flagsFor(flags string) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(flags), func(f string) bool {
 		f = strings.TrimLeft(f, "-")
@@ -459,8 +458,8 @@ func (g *goCommand) json(v any, args ...string) error {
 	return json.Unmarshal(out, v)
 }
 
-// SocketVariable is the environment variable that tells the program with percore below it at which unix
-// socket it is to answer Ask.
+// SocketVariable is the environment variable with the path of the unix socket at which the program with
+// percore below it answers Ask.
 const SocketVariable = "PERCORE_TRY_SOCKET"
 
 // State is what percore has done in a program.

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// Message returns the message that text is in JSON, in protocol buffers, as the unary method takes it
-// that the server at addr has under a name such as "/package.Service/Method". The server must have
-// gRPC's reflection service, in cleartext. If it has no such method, the error names those it has.
+// Message encodes text, a message in JSON, as protocol buffers for a unary method of the server at addr,
+// such as "/package.Service/Method". The server must have gRPC's reflection service, in cleartext. If it
+// has no such method, the error names those it has.
 func Message(ctx context.Context, addr, method, text string) ([]byte, error) {
 	cc, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -18,8 +18,8 @@ type exchange struct {
 	buf        []byte // as long as the answer
 }
 
-// exchanges returns sessions that send a message and get it back; or a byte, for an answer of a known
-// length; or commands for a key-value store, together, half of them SET and half GET.
+// exchanges returns sessions of an app. They send a message and get it back, or a byte for an answer of
+// a known length, or commands for a key-value store together, half of them SET and half GET.
 func exchanges(job *scenario.Scenario, app string) opener {
 	return func(i int) (session, error) {
 		s := &exchange{}
@@ -55,7 +55,7 @@ func (s *exchange) op() error {
 		return fmt.Errorf("read answer: %w", unexpectedEOF(err))
 	}
 	if s.want != nil && !bytes.Equal(s.buf, s.want) {
-		return errors.New("the answer is another one than it must be")
+		return errors.New("the answer isn't the one that it must be")
 	}
 	return nil
 }

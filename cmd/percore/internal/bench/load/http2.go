@@ -46,7 +46,7 @@ type http2Session struct {
 
 	window, streamWindow int // of the server: for the connection, and at first for a stream
 	ours                 int // of our own, for the connection and for each stream
-	owed                 int // bytes received that the server has no credit for
+	owed                 int // bytes that have come, for which the server has no new credit yet
 }
 
 type http2Stream struct {
@@ -105,8 +105,8 @@ func newHTTP2Session(job *scenario.Scenario, c net.Conn, fields []hpack.HeaderFi
 }
 
 // http2Fields returns a request's header. Like browsers and h2load, the client puts nothing into the
-// table that is likely to change with each request. Of a browser's fields those of a connection are
-// missing, and cookies come one by one.
+// table that is likely to change with each request. It sends a browser's fields without Connection, and
+// each cookie in a field of its own.
 func http2Fields(job *scenario.Scenario) []hpack.HeaderField {
 	var fields []hpack.HeaderField
 	add := func(name, value string) { fields = append(fields, hpack.HeaderField{Name: name, Value: value}) }
@@ -162,8 +162,8 @@ func (s *http2Session) send() error {
 	return s.flush()
 }
 
-// receive waits for all answers. At the end it sends the acknowledgements and the credit that the
-// last of them has left in the output.
+// receive waits for all answers, and sends what acknowledgements and credit the last has left in the
+// output.
 func (s *http2Session) receive() error {
 	for len(s.streams) > 0 {
 		if err := s.exchange(); err != nil {
@@ -310,8 +310,7 @@ func (s *http2Session) frame(f http2.Frame) error {
 	return nil
 }
 
-// credit counts n bytes of an answer's body, and gives the server credit for them when that is half a
-// window.
+// credit counts n bytes of an answer's body. From half a window on it gives the server credit for them.
 func (s *http2Session) credit(st *http2Stream, n int, ended bool) {
 	if st.owed += n; st.owed >= s.ours/2 && !ended {
 		s.framer.WriteWindowUpdate(st.id, uint32(st.owed))
@@ -323,7 +322,7 @@ func (s *http2Session) credit(st *http2Stream, n int, ended bool) {
 	}
 }
 
-// ended ends the stream at a place, whose answer is complete.
+// ended removes the stream number at, whose answer is complete.
 func (s *http2Session) ended(at int) error {
 	st := &s.streams[at]
 	switch {

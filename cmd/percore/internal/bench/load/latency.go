@@ -16,7 +16,7 @@ type latencies struct {
 	h  *hdrhistogram.Histogram // guarded by mu; all shards must be flushed before it is read
 }
 
-// latencyMax counts for longer ones, too.
+// latencyMax stands for longer latencies, too.
 const latencyMax = 2 * time.Minute
 
 func newLatencies() *latencies {
@@ -34,8 +34,8 @@ func (l *latencies) encode() (string, error) {
 	return string(b), err
 }
 
-// shard is one goroutine's end of latencies. It passes several on at once, so that it seldom takes the
-// lock.
+// shard is one goroutine's end of latencies. It seldom takes the lock, since it passes several on at
+// once.
 type shard struct {
 	to   *latencies
 	n    int

@@ -33,9 +33,8 @@ func (c *crew) start(work func() error) {
 	})
 }
 
-// closedLoop runs every session as fast as the server answers. Each runs at least one operation,
-// however late its goroutine starts. A single reading of the clock ends an operation and begins the
-// next. A multiplexer has a loop of its own.
+// closedLoop runs every session as fast as the server answers, and for one operation at least. A single
+// reading of the clock ends an operation and begins the next. A multiplexer has a loop of its own.
 func closedLoop(sessions []session, d time.Duration) (*crew, error) {
 	c := &crew{latency: newLatencies()}
 	timer := time.AfterFunc(d, func() { c.stop.Store(true) })

@@ -114,8 +114,8 @@ func closeAll(sessions []session) {
 // busy, and far below the backlog of any listener.
 const parallelMax = 64
 
-// parallel calls f for 0 to n-1, a few at a time, until all are done or one fails; it returns the first
-// error.
+// parallel calls f for 0 to n-1, a few at a time, and returns the first error. After one it begins no
+// more.
 func parallel(n int, f func(i int) error) error {
 	all, failed := errgroup.WithContext(context.Background())
 	all.SetLimit(parallelMax)

@@ -47,8 +47,7 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// median prints the median of an arm's samples. If there are several samples, it also prints their
-// spread.
+// median prints the median of an arm's samples, and the spread of several.
 func median(v []float64, u bench.Unit) string {
 	m := stats.Median(v)
 	if len(v) < 2 || m == 0 {

@@ -17,8 +17,8 @@ import (
 )
 
 // Table writes the report for a terminal. For every scenario it has the medians of each arm, and
-// compares the first arm with each other one, wins and losses alike, below the medians if there are
-// several. If all is set, it prints all metrics and not only the metrics that a scenario is about.
+// compares the first arm with each other one, wins and losses alike. If all is set it prints all
+// metrics, otherwise those that a scenario is about.
 func Table(w io.Writer, rep *bench.Report, all bool) error {
 	var out bytes.Buffer
 	writeFacts(&out, rep)
@@ -151,7 +151,7 @@ func labels(head string, ms []bench.Metric) [][]string {
 	return rows
 }
 
-// compare adds two cells to each row: the median of the ratios of the pairs, with its interval, and the
+// compare adds two cells to each row: the median of the pairs' ratios with its interval, and the
 // verdict.
 func compare(rows [][]string, res *bench.Result, arm, base string, ms []bench.Metric) {
 	for i, m := range ms {
@@ -192,8 +192,7 @@ func (t *tally) add(rep *bench.Report, res *bench.Result, arm, base string) {
 	}
 }
 
-// otherMax is the share of the machine, in percent, that other processes may use before the report
-// warns of a disturbance.
+// otherMax is the percentage of the machine that other processes may use before the report warns.
 const otherMax = 5
 
 // writeSummary counts the verdicts, names the losses and adds the warnings.

@@ -57,9 +57,8 @@ func inTurn(calls []func() error) func() error {
 	return func() error { return calls[int(n.Add(1)%uint32(len(calls)))]() }
 }
 
-// idleMax is how many connections to its backend a client keeps. It is as many as any scenario has
-// calls at a time. With the default of two per host, the benchmark would measure how fast connections
-// are opened.
+// idleMax is how many connections to its backend a client keeps: as many as any scenario has calls at a
+// time. With the default of two the benchmark would measure how fast connections are opened.
 const idleMax = 512
 
 func transport(order *scenario.Order, adapted bool) closingTransport {

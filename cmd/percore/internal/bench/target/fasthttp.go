@@ -74,7 +74,7 @@ type Answers struct {
 // answerBuffer is the size of a connection's buffer: there are thousands. It has room for a header.
 const answerBuffer = 8 << 10
 
-// Reset makes a the answers of another connection.
+// Reset makes a read from another connection.
 func (a *Answers) Reset(c net.Conn) {
 	if a.in == nil {
 		a.in = bufio.NewReaderSize(c, answerBuffer)
@@ -82,8 +82,8 @@ func (a *Answers) Reset(c net.Conn) {
 	a.in.Reset(c)
 }
 
-// Next reads an answer to its end, without those of status 100 before it, and returns its status. It is
-// an error if there is more to read than that.
+// Next reads an answer to its end and returns its status. It skips answers of status 100 before it. More
+// bytes behind it are an error.
 func (a *Answers) Next() (status int, err error) {
 	if err := a.resp.ReadLimitBody(a.in, 0); errors.Is(err, fasthttp.ErrTimeout) {
 		return 0, os.ErrDeadlineExceeded

@@ -17,8 +17,9 @@ import (
 	"github.com/percore/percore/cmd/percore/internal/selfsigned"
 )
 
-// Arguments returns those of the program that order names: nginx, or nghttpd, nghttp2's server for
-// HTTP/2. It serves at order's Addr with procs workers, and finds its files in dir.
+// Arguments returns the arguments of the program that order names: nginx, or nghttpd, which is nghttp2's
+// server for HTTP/2. It makes the program's files in dir. The program serves at order.Addr with procs
+// workers.
 func Arguments(order *scenario.Order, dir string, procs int) (args []string, err error) {
 	site := ""
 	if order.TLS {

@@ -66,7 +66,7 @@ func newHTTPServer(order *scenario.Order) (*server, error) {
 	return s, nil
 }
 
-// handler returns the handler of one of the HTTP apps, and sets what else the server then knows to do.
+// handler returns the handler of one of the HTTP apps. It sets poll if handlers wait.
 func (s *server) handler(order *scenario.Order) (http.Handler, error) {
 	switch order.App {
 	case scenario.AppHTTP:
@@ -114,8 +114,8 @@ func document(size int) http.HandlerFunc {
 	}
 }
 
-// longPoll holds handlers, or with detach the answers that they have detached, until release. As an
-// HTTP handler it says hello, on WaitPath after that and otherwise at once.
+// longPoll holds handlers until release, or with detach the answers that they have detached. As an HTTP
+// handler it says hello: on WaitPath after release, otherwise at once.
 type longPoll struct {
 	arrived  chan struct{} // has an element for each handler that has begun to wait
 	released chan struct{} // closed by release

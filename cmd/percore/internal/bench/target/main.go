@@ -18,7 +18,7 @@ import (
 // anything down: the process ends with the harness's input.
 type Process struct{ server *server }
 
-// Start starts the server, and returns when that accepts connections.
+// Start starts the server, and returns when it accepts connections.
 func (p *Process) Start(order scenario.Order, started *scenario.Started) error {
 	if p.server != nil {
 		return errors.New("the server runs already")
@@ -97,7 +97,7 @@ func (p *Process) Memory(_ scenario.None, m *scenario.Memory) (err error) {
 	return err
 }
 
-// Await returns when n handlers of a scenario in which they wait have begun to do so.
+// Await returns when n handlers have begun to wait.
 func (p *Process) Await(n int, _ *scenario.None) error {
 	p.server.poll.await(n)
 	return nil

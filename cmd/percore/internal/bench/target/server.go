@@ -22,8 +22,7 @@ type server struct {
 var peers = map[string]func(app *App, addr string) error{}
 
 // RegisterPeer makes a server of another library of event handlers known, by the kind of Engine. The
-// library opens the listener. This program has none, so that who builds it doesn't need their modules;
-// see cmd/percore/peers.
+// library opens the listener. Only cmd/percore/peers calls it: percore is built without their modules.
 func RegisterPeer(kind string, serve func(app *App, addr string) error) { peers[kind] = serve }
 
 // newServer returns the server that order names. It doesn't depend on the listener.
