@@ -25,9 +25,6 @@ func init() {
 		}
 		return append(all, callMetrics(rpc.ProcessStats())...)
 	})
-}
-
-func init() {
 	percore.RegisterAdapter("grpc_client", func() []percore.Metric {
 		s := rpc.ProcessClientStats()
 		all := []percore.Metric{

@@ -55,8 +55,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 // Register services before the http.Server serves.
 func (s *WrappedServer) Handler(next http.Handler) http.Handler {
 	refuseNil(next == nil, "Handler", "http.Handler", "http.DefaultServeMux or http.NotFoundHandler() may be what you mean")
-	s.used.Store(true)
-	if s.decision.Do(s.decide); s.inner == nil {
+	if !s.past() {
 		return &portHandler{s.srv, next}
 	}
 	return &streamPortHandler{portHandler{s, next}, s}
@@ -84,8 +83,7 @@ func checkHTTP(w http.ResponseWriter, r *http.Request) {
 // past grpc-go's transport, as srv.ServeHTTP does.
 func (s *WrappedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	checkHTTP(w, r)
-	s.used.Store(true)
-	if s.decision.Do(s.decide); s.inner == nil {
+	if !s.past() {
 		s.srv.ServeHTTP(w, r)
 		return
 	}

@@ -126,9 +126,7 @@ func (s *WrappedServer) Serve(lis net.Listener) error {
 	case isNilListener(lis):
 		return errNilListener
 	}
-	s.used.Store(true)
-	s.decision.Do(s.decide)
-	if s.inner == nil {
+	if !s.past() {
 		return serveByGRPC(s.srv, lis)
 	}
 	d := s.enter()
@@ -177,7 +175,7 @@ func (s *WrappedServer) RegisterOnDrain(f func()) {
 // are told only by GracefulStop.
 func (s *WrappedServer) HandOver(context.Context, net.Listener, func([]percore.WaitingConn) error) error {
 	s.drains.Call()
-	if s.decision.Do(s.decide); s.inner != nil {
+	if s.Refusal() == nil {
 		s.inner.Drain()
 	}
 	return nil
@@ -192,8 +190,7 @@ func (s *WrappedServer) Refusal() error {
 
 // Stats returns the counters of calls served past grpc-go's transport, as [Server.Stats] does.
 func (s *WrappedServer) Stats() Stats {
-	s.decision.Do(s.decide)
-	if s.inner == nil {
+	if s.Refusal() != nil {
 		return Stats{}
 	}
 	return Stats(s.inner.Stats())
@@ -219,6 +216,12 @@ func (s *WrappedServer) noticeBypass(d time.Duration) {
 			s.noticeBypass(2 * d)
 		}
 	})
+}
+
+// past begins to serve, and reports whether that is past grpc-go's transport.
+func (s *WrappedServer) past() bool {
+	s.used.Store(true)
+	return s.Refusal() == nil
 }
 
 // decide finds out whether calls can be served past grpc-go's transport, and says so in the log if not.

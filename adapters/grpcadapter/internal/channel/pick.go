@@ -71,7 +71,10 @@ func (c *Channel) Pick(ctx context.Context, waitForReady bool) (Conn, error) {
 			return conn, nil
 		case err != balancer.ErrNoSubConnAvailable:
 			if s, ok := status.FromError(err); ok {
-				return nil, restrict(s, err)
+				if IsRestricted(s.Code()) {
+					err = status.Errorf(codes.Internal, "received picker error with illegal status: %v", err)
+				}
+				return nil, err
 			}
 			if !waitForReady {
 				return nil, status.Error(codes.Unavailable, err.Error())
@@ -115,15 +118,6 @@ func (c *Channel) await(ctx context.Context, p *picker, last error) error {
 	default:
 		return status.Error(s.Code(), fmt.Sprintf("%v while waiting for connections to become ready", ctx.Err()))
 	}
-}
-
-// restrict returns err, a status that a resolver or a connection has failed with, unless its code is
-// restricted.
-func restrict(s *status.Status, err error) error {
-	if IsRestricted(s.Code()) {
-		return status.Errorf(codes.Internal, "received picker error with illegal status: %v", err)
-	}
-	return err
 }
 
 // IsRestricted reports whether a code speaks of what a call is about, so that nothing but the server may

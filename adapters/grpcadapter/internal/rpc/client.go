@@ -108,8 +108,8 @@ func NewClient(config ClientConfig) (*Client, error) {
 	if config.Creds.Info().SecurityProtocol == "tls" {
 		c.scheme = "https"
 	}
-	if err := c.checkCreds(); err != nil {
-		return nil, err
+	if config.Creds.Info().SecurityProtocol == "insecure" && c.hasSecrets() {
+		return nil, errors.New("grpc: the credentials require transport level security (use grpc.WithTransportCredentials() to set)")
 	}
 	c.streams, c.end = context.WithCancel(context.Background())
 	c.service.Store(&serviceConfig{policy: pickfirst.Name})
@@ -145,14 +145,6 @@ func NewClient(config ClientConfig) (*Client, error) {
 	c.pingTime.Store(int64(http.PingAfter))
 	counters.Enlist(clients, c, c.counters)
 	return c, nil
-}
-
-// checkCreds checks that the credentials go together. Its errors are grpc-go's.
-func (c *Client) checkCreds() error {
-	if c.config.Creds.Info().SecurityProtocol == "insecure" && c.hasSecrets() {
-		return errors.New("grpc: the credentials require transport level security (use grpc.WithTransportCredentials() to set)")
-	}
-	return nil
 }
 
 // hasSecrets reports whether credentials of all calls may be sent on secure connections only.

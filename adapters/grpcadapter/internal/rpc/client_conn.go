@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -44,7 +43,8 @@ func connectionError(format string, args ...any) error {
 
 // dial implements [channel.Config.Dial].
 func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.Link) (channel.Conn, error) {
-	ctx = withAttributes(ctx, addr.Attributes)
+	// Dialers and credentials get the attributes of the address with ClientHandshakeInfoFromContext.
+	ctx = context.WithValue(ctx, keys.handshake, credentials.ClientHandshakeInfo{Attributes: addr.Attributes})
 	raw, err := c.config.Dial(ctx, c.dialed(addr.Addr))
 	if err != nil {
 		if ctx.Err() != nil {
@@ -90,12 +90,6 @@ func (c *Client) dial(ctx context.Context, addr resolver.Address, link *channel.
 		<-cc.begun
 		return nil, connectionError("error reading server preface: %v", ctx.Err())
 	}
-}
-
-// withAttributes gives the attributes of an address to dialers and credentials. As with grpc-go, they
-// get them with credentials.ClientHandshakeInfoFromContext.
-func withAttributes(ctx context.Context, of *attributes.Attributes) context.Context {
-	return context.WithValue(ctx, keys.handshake, credentials.ClientHandshakeInfo{Attributes: of})
 }
 
 // dialed returns the address that the function of grpc.WithContextDialer gets for addr.

@@ -102,13 +102,12 @@ func parseOptions(opts []grpc.CallOption, mc *methodConfig) (*callInfo, error) {
 // embedsEmpty reports whether an option has only the methods of an embedded EmptyCallOption.
 func embedsEmpty(o grpc.CallOption) bool {
 	t := reflect.TypeOf(o)
-	if t == nil || t.Kind() == reflect.Pointer {
-		return t != nil && t.Elem().Kind() == reflect.Struct && hasEmpty(t.Elem())
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
 	}
-	return t.Kind() == reflect.Struct && hasEmpty(t)
-}
-
-func hasEmpty(t reflect.Type) bool {
+	if t == nil || t.Kind() != reflect.Struct {
+		return false
+	}
 	f, ok := t.FieldByName("EmptyCallOption")
 	return ok && f.Anonymous && f.Type == reflect.TypeFor[grpc.EmptyCallOption]()
 }

@@ -28,7 +28,11 @@ func (x *callContext) Value(key any) any {
 	case key == keys.metadata && key != nil:
 		return (*call)(x).incoming()
 	case key == keys.stream && key != nil:
-		return (*call)(x).streamValue()
+		t := (*TransportStream)(x)
+		if other := x.conn.server.config.StreamValue; other != nil {
+			return other(t)
+		}
+		return grpc.ServerTransportStream(t)
 	case key == callKey:
 		return (*call)(x)
 	}
@@ -38,14 +42,6 @@ func (x *callContext) Value(key any) any {
 		}
 	}
 	return (*call)(x).parent().Value(key)
-}
-
-// streamValue returns the context's value for the stream.
-func (c *call) streamValue() any {
-	if other := c.config().StreamValue; other != nil {
-		return other((*TransportStream)(c))
-	}
-	return grpc.ServerTransportStream((*TransportStream)(c))
 }
 
 // Done implements context.Context.
