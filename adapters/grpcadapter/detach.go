@@ -76,7 +76,7 @@ type Answer struct {
 // unsent is a message that waits.
 type unsent struct {
 	m     any
-	bytes int // that it counts
+	bytes int // what it counts for
 }
 
 const (

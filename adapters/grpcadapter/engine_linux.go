@@ -33,8 +33,8 @@ func setUserTimeout(c syscall.Conn, d time.Duration) error {
 	return err
 }
 
-// acceptQueue returns how many connections wait to be accepted from a TCP listener, or that all do
-// if the kernel doesn't say. TCP_INFO of a listening socket has that number in tcpi_unacked
+// acceptQueue returns how many connections wait to be accepted from a TCP listener, or math.MaxInt64 if
+// the kernel doesn't say. TCP_INFO of a listening socket has that number in tcpi_unacked
 // (tcp_get_info in Linux's net/ipv4/tcp.c, since 2.6.26).
 func acceptQueue(l syscall.Conn) (n int64) {
 	raw, err := l.SyscallConn()

@@ -456,7 +456,7 @@ func eventText(e any) string {
 		case *grpc.PreparedMsg: // which is compressed earlier, or later
 			text += " prepared message"
 		default:
-			if _, ok := e.(*stats.InHeader); ok && v.Type().Field(i).Name == "WireLength" {
+			if name := v.Type().Name(); v.Type().Field(i).Name == "WireLength" && (name == "InHeader" || name == "InTrailer") {
 				continue // it is 0 here: see docs/DIFFERENCES.md
 			}
 			text += fmt.Sprintf(" %T %v", value, value)

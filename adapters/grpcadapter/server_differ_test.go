@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -59,19 +60,6 @@ type callLog struct {
 
 	mu    sync.Mutex
 	lines map[string][]string
-}
-
-// compressorFunctions are the functions that handlers need of one package or the other.
-type compressorFunctions struct {
-	setSendCompressor          func(context.Context, string) error
-	clientSupportedCompressors func(context.Context) ([]string, error)
-}
-
-func (l *callLog) functions() compressorFunctions {
-	if l.own {
-		return compressorFunctions{SetSendCompressor, ClientSupportedCompressors}
-	}
-	return compressorFunctions{grpc.SetSendCompressor, grpc.ClientSupportedCompressors}
 }
 
 func newCallLog() *callLog { return &callLog{lines: make(map[string][]string)} }
@@ -153,30 +141,14 @@ func (s statsLog) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Co
 }
 
 func (s statsLog) HandleRPC(ctx context.Context, e stats.RPCStats) {
-	text := ""
-	switch e := e.(type) {
-	case *stats.InHeader:
-		text = fmt.Sprintf("%q %q %v %s", e.FullMethod, e.Compression, e.RemoteAddr != nil && e.LocalAddr != nil, mdText(e.Header))
-	case *stats.OutHeader:
-		named := e.RemoteAddr != nil && e.Authority == e.RemoteAddr.String()
-		text = fmt.Sprintf("%q %q %v %v %s", e.FullMethod, e.Compression, named, e.LocalAddr != nil, mdText(e.Header))
-	case *stats.InPayload:
-		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
-	case *stats.OutPayload:
-		text = fmt.Sprintf("%d %d %d", e.Length, e.CompressedLength, e.WireLength)
-	case *stats.InTrailer:
-		text = mdText(e.Trailer)
-	case *stats.OutTrailer:
-		text = mdText(e.Trailer)
-	case *stats.Begin:
-		text = fmt.Sprint(e.IsClientStream, e.IsServerStream, e.FailFast, e.IsTransparentRetryAttempt)
-	case *stats.End:
-		text = statusText(e.Error) + mdText(e.Trailer)
-	case *stats.DelayedPickComplete:
+	if _, ok := e.(*stats.DelayedPickComplete); ok {
 		return // the first call has it, or not
 	}
-	s.log.add(ctx, "%s: %T %s, %v %v", s.name, e, text, ctx.Value(statsKey("rpc "+s.name)), e.IsClient())
+	text := serverAddress.ReplaceAllString(eventText(e), "it") // of the authority
+	s.log.add(ctx, "%s: *%s, %v", s.name, text, ctx.Value(statsKey("rpc "+s.name)))
 }
+
+var serverAddress = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // unaryLog and streamLog are interceptors that log.
 func unaryLog(name string, log *callLog) grpc.UnaryServerInterceptor {
@@ -229,10 +201,18 @@ func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (siz
 		case "stream-trailer":
 			stream.SetTrailer(metadata.Pairs(arg, "w"))
 		case "compress":
-			result = log.functions().setSendCompressor(ctx, arg)
+			set := grpc.SetSendCompressor
+			if log.own {
+				set = SetSendCompressor
+			}
+			result = set(ctx, arg)
 		case "compressors":
-			var all []string
-			all, result = log.functions().clientSupportedCompressors(ctx)
+			supported := grpc.ClientSupportedCompressors
+			if log.own {
+				supported = ClientSupportedCompressors
+			}
+			all, err := supported(ctx)
+			result = err
 			slices.Sort(all)
 			log.add(ctx, "compressors: %v", all)
 		case "recv", "recv-on":
@@ -275,6 +255,12 @@ func runScript(ctx context.Context, log *callLog, stream grpc.ServerStream) (siz
 	return size, nil
 }
 
+// handle is the handler of streams.
+func (l *callLog) handle(_ any, stream grpc.ServerStream) error {
+	_, err := runScript(stream.Context(), l, stream)
+	return err
+}
+
 // scriptService returns the service of the scripts.
 func scriptService(log *callLog) *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{ServiceName: "percore.test.Script", HandlerType: (*any)(nil), Metadata: "script.proto"}
@@ -287,11 +273,7 @@ func scriptService(log *callLog) *grpc.ServiceDesc {
 	})}
 	for kind, name := range map[int]string{1: "Upload", 2: "Download", 3: "Both"} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
-			StreamName: name, ClientStreams: kind&1 != 0, ServerStreams: kind&2 != 0,
-			Handler: func(_ any, stream grpc.ServerStream) error {
-				_, err := runScript(stream.Context(), log, stream)
-				return err
-			},
+			StreamName: name, ClientStreams: kind&1 != 0, ServerStreams: kind&2 != 0, Handler: log.handle,
 		})
 	}
 	return desc
@@ -528,17 +510,11 @@ var settingsCases = []settingsCase{
 		name: "limits and an unknown handler",
 		go_: func(l *callLog) []grpc.ServerOption {
 			return []grpc.ServerOption{grpc.MaxRecvMsgSize(15000), grpc.MaxSendMsgSize(1500), grpc.StatsHandler(statsLog{"x", l}),
-				grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-					_, err := runScript(stream.Context(), l, stream)
-					return err
-				})}
+				grpc.UnknownServiceHandler(l.handle)}
 		},
 		own: func(l *callLog) []Option {
 			return []Option{MaxRecvMsgSize(15000), MaxSendMsgSize(1500), StatsHandler(statsLog{"x", l}),
-				UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-					_, err := runScript(stream.Context(), l, stream)
-					return err
-				})}
+				UnknownServiceHandler(l.handle)}
 		},
 	},
 }

@@ -40,7 +40,7 @@ type Config struct {
 	// of an error is the text of the calls that fail because of it.
 	Dial func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error)
 
-	ConnectParams grpc.ConnectParams // grpc.WithConnectParams's
+	ConnectParams grpc.ConnectParams // as for grpc.WithConnectParams
 
 	// DisableServiceConfig makes the channel ignore the service configs of resolvers.
 	DisableServiceConfig bool
@@ -119,8 +119,8 @@ func (c *Channel) Connect() {
 	}
 }
 
-// exitIdle ends the idleness of the channel, or of its policy. built is closed when there is a
-// resolver; nil: the channel is closed.
+// exitIdle ends the idleness of the channel, or of its policy. built is closed when the resolver has
+// been built; it is nil if the channel is closed.
 func (c *Channel) exitIdle() (built <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,8 +339,8 @@ func (c *Channel) resolverError(err error) {
 	c.publish(connectivity.TransientFailure, errPicker(err))
 }
 
-// policyChanged takes the state of a policy. The new one of two policies takes over when the old one
-// has no connection, or when it has itself done with connecting.
+// policyChanged takes the state of a policy. The new one of two policies takes over as soon as the old
+// one has no connection, or it has itself finished connecting.
 func (c *Channel) policyChanged(p *policy) {
 	state := p.state.ConnectivityState
 	switch {

@@ -120,8 +120,8 @@ func (c *Channel) await(ctx context.Context, p *picker, last error) error {
 	}
 }
 
-// IsRestricted reports whether a code speaks of what a call is about, so that nothing but the server may
-// give it (gRFC A54).
+// IsRestricted reports whether only a server may end a call with a code, because the code is about what
+// the call asks for (gRFC A54).
 func IsRestricted(code codes.Code) bool {
 	switch code {
 	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.Aborted,

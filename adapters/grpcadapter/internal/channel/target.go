@@ -56,8 +56,8 @@ func (c *Channel) builderFor(scheme string) resolver.Builder {
 	return resolver.Get(scheme)
 }
 
-// findAuthority sets the authority: of the configuration, the credentials, the resolver, or the
-// target, in this order.
+// findAuthority sets the authority, from the configuration, the credentials, the resolver or the target,
+// in this order.
 func (c *Channel) findAuthority() error {
 	ofCreds := ""
 	if creds := c.config.Build.DialCreds; creds != nil {
@@ -98,8 +98,8 @@ func encodeAuthority(s string) string {
 	return b.String()
 }
 
-// serverName returns the name that a server at addr must have. A user's authority is worth more than
-// the one that a resolver brings.
+// serverName returns the name that a server at addr must have. The user's authority overrides the
+// resolver's.
 func (c *Channel) serverName(addr resolver.Address) string {
 	if c.config.Authority == "" && addr.ServerName != "" {
 		return addr.ServerName
