@@ -247,6 +247,32 @@ func TestUselessEnds(t *testing.T) {
 	}
 }
 
+// TestUselessElsewhere: behind a rest the next address has its turn soon, if the first one fails now.
+func TestUselessElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c, r, _ := makeChannel(t, func(config *Config) {
+			dial := config.Dial
+			config.Dial = func(ctx context.Context, addr resolver.Address, link *Link) (Conn, error) {
+				if dials++; dials > uselessMost+1 && addr.Addr == "a" {
+					return nil, errors.New("refused")
+				}
+				return dial(ctx, addr, link)
+			}
+		})
+		defer c.Close()
+		r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b"})})
+		for range uselessMost + 1 {
+			pickLater(t, c).(*testConn).link.Ended(false)
+		}
+		began := time.Now()
+		pickLater(t, c)
+		if took, most := time.Since(began), testParams.Backoff.BaseDelay+attemptDelay; took < testParams.Backoff.BaseDelay || took > most {
+			t.Errorf("got a connection after %v, want it in %v", took, most)
+		}
+	})
+}
+
 // TestCloseWhileDialing: Close doesn't wait for an attempt that doesn't heed its context, and aborts
 // the connection that comes out of it.
 func TestCloseWhileDialing(t *testing.T) {

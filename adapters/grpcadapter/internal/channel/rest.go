@@ -14,6 +14,10 @@ const uselessMost = 3
 // errUseless is why an attempt fails in a rest.
 var errUseless = errors.New(`connection error: desc = "the server has ended each connection as soon as it was made"`)
 
+// attemptDelay is the time that an attempt gets behind a rest before the next address is tried: RFC
+// 8305's "Connection Attempt Delay", section 5.
+const attemptDelay = 250 * time.Millisecond
+
 // A rest slows down the attempts to connect to an endpoint whose server ends each connection as soon as
 // it is made. All fields are guarded by the channel's mu.
 type rest struct {
@@ -22,30 +26,24 @@ type rest struct {
 }
 
 // ended takes the end of a connection. It was of use if the server has answered a call, or if it has
-// lived as long as the backoff after a failure takes.
+// lived as long as the backoff after a failure takes. The rest grows like that backoff.
 func (r *rest) ended(wasOfUse bool, config backoff.Config) {
 	if r.useless++; wasOfUse {
 		r.useless = 0
 	}
-	r.begin(config)
-}
-
-// begin makes attempts wait. The time grows like the backoff after failures.
-func (r *rest) begin(config backoff.Config) {
 	if retries := r.useless - uselessMost - 1; retries >= 0 {
 		r.until = time.Now().Add(Backoff(config, retries))
 	}
 }
 
-// left returns how long an attempt has to wait. If that is 0, the attempt begins and others have to
-// wait.
-func (r *rest) left(config backoff.Config) time.Duration {
+// left returns how long an attempt has to wait. If that is 0, the attempt begins.
+func (r *rest) left() time.Duration {
 	if r.useless <= uselessMost {
 		return 0
 	}
 	left := max(time.Until(r.until), 0)
 	if left == 0 {
-		r.begin(config)
+		r.until = time.Now().Add(attemptDelay)
 	}
 	return left
 }

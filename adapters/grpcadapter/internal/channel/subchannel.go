@@ -64,7 +64,7 @@ func (s *subchannel) Connect() {
 		return
 	}
 	params := &c.config.ConnectParams
-	if left := s.rest.left(params.Backoff); left > 0 {
+	if left := s.rest.left(); left > 0 {
 		s.fail(errUseless, left)
 		return
 	}
