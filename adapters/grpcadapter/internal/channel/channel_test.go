@@ -375,34 +375,27 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// TestTurns: with round_robin, calls use the connections in turn. Ready and Pick do not allocate.
-func TestTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, r, made := makeChannel(t, func(config *Config) {
-			config.Policy = func() (string, serviceconfig.LoadBalancingConfig) { return "round_robin", nil }
-		})
-		r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b", "c"})})
-		c.Connect()
-		synctest.Wait()
-		used := make(map[Conn]int)
-		for range 30 {
-			used[pickNow(t, c)]++
-		}
-		for range 3 {
-			if conn := <-made; used[conn] != 10 {
-				t.Errorf("%s was used %d times of 30", conn.addr.Addr, used[conn])
+// TestPickAllocates: a call of either policy picks its connection without an allocation. TestScripts has
+// the connections that calls use.
+func TestPickAllocates(t *testing.T) {
+	for _, policy := range []string{"pick_first", "round_robin"} {
+		synctest.Test(t, func(t *testing.T) {
+			c, r, _ := makeChannel(t, func(config *Config) {
+				config.Policy = func() (string, serviceconfig.LoadBalancingConfig) { return policy, nil }
+			})
+			defer c.Close()
+			r.UpdateState(resolver.State{Addresses: addresses([]string{"a", "b", "c"})})
+			pickNow(t, c)
+			ctx := context.Background()
+			if n := testing.AllocsPerRun(100, func() {
+				c.CallStarted()
+				c.Pick(ctx, true)
+				c.CallEnded()
+			}); n != 0 {
+				t.Errorf("%s: a call allocates %v times", policy, n)
 			}
-		}
-		ctx := context.Background()
-		if n := testing.AllocsPerRun(100, func() {
-			c.CallStarted()
-			c.Pick(ctx, true)
-			c.CallEnded()
-		}); n != 0 {
-			t.Errorf("a call allocates %v times", n)
-		}
-		c.Close()
-	})
+		})
+	}
 }
 
 // TestServiceConfig: a valid config comes before Policy is called; NewAddress keeps it; one of another
