@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -82,10 +83,6 @@ type setup struct {
 
 	errClosed error       // why a connection has ended that was to end
 	forget    func(*Conn) // is called when a connection has ended, and Closed was reported
-}
-
-func (u *setup) logPanic(c *Conn, reason any) {
-	u.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
 }
 
 // ruleOf returns the rule of HTTP/2 that a server has broken, if a client's stream was reset for that.
@@ -223,21 +220,47 @@ func (c *Conn) unlock() {
 // logged. If the function ends its goroutine, which had the turn, the connection is closed.
 func (c *Conn) guard(f func()) {
 	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if c.config.Crash {
-			return // a panic goes on
-		}
-		if reason := recover(); reason != nil {
-			c.logPanic(c, reason)
-		} else {
+	defer catch(c, &returned, func(panicked bool) {
+		if !panicked {
 			go c.Close()
 		}
-	}()
+	})
 	f()
 	returned = true
+}
+
+// catch is deferred around a call of the user's code, and calls abrupt if that has not returned: it has
+// panicked, which is logged, or has ended its goroutine. With Crash a panic goes on, without abrupt:
+// clients must see that the program has ended, since they may try again elsewhere.
+func catch(c *Conn, returned *bool, abrupt func(panicked bool)) {
+	if *returned {
+		return
+	}
+	panicked := false
+	if !c.config.Crash {
+		if reason := recover(); reason != nil {
+			panicked = true
+			c.config.Log.Error("h2: panic of a handler", "remote", c.RemoteAddr(), "reason", reason, "stack", string(debug.Stack()))
+		}
+	} else if panics() {
+		return
+	}
+	abrupt(panicked)
+}
+
+// panics reports whether the deferred function that calls it was called by a panic. It doesn't
+// recover, which would change the panic's text.
+func panics() bool {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
+	for {
+		switch f, more := frames.Next(); {
+		case f.Function == "runtime.gopanic":
+			return true
+		case f.Function == "runtime.Goexit", !more:
+			return false
+		}
+	}
 }
 
 // A side is what the connections of a Server and of a Client do differently. All other code is common,

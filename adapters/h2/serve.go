@@ -3,7 +3,6 @@ package h2
 import (
 	"io"
 	"net"
-	"runtime"
 	"strings"
 
 	"github.com/percore/percore/adapters/h2/internal/body"
@@ -89,7 +88,7 @@ func (it item) serve() {
 		return
 	}
 	returned := false
-	defer it.finishAbrupt(&returned)
+	defer catch(c, &returned, func(bool) { s.finish(false) })
 	if resume {
 		s.handler.(Resumer).Resume()
 	} else {
@@ -97,36 +96,6 @@ func (it item) serve() {
 	}
 	returned = true
 	s.finish(true) // or it goes on, if it is detached
-}
-
-// finishAbrupt ends a stream whose handler has panicked or ended its goroutine.
-func (it item) finishAbrupt(returned *bool) {
-	if *returned {
-		return
-	}
-	if c := it.c; !c.config.Crash {
-		if reason := recover(); reason != nil {
-			c.logPanic(c, reason)
-		}
-	} else if panics() {
-		return // clients must see that the program has ended: they may try again elsewhere
-	}
-	it.s.finish(false)
-}
-
-// panics reports whether the deferred function that calls it was called by a panic. It doesn't
-// recover, which would change the panic's text.
-func panics() bool {
-	var pcs [16]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs[:])])
-	for {
-		switch f, more := frames.Next(); {
-		case f.Function == "runtime.gopanic":
-			return true
-		case f.Function == "runtime.Goexit", !more:
-			return false
-		}
-	}
 }
 
 // finish ends a stream after its handler, unless it was detached or finished. It sends the answers that

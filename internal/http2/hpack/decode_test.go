@@ -28,6 +28,9 @@ func texts(fields []Field) (lines []string) {
 	return lines
 }
 
+// at returns the entry that came i entries before the newest.
+func (t *table[E]) at(i int) E { return t.entries[len(t.entries)-1-i] }
+
 // lines splits the fields of a vector.
 func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
 

@@ -13,9 +13,6 @@ type table[E interface{ Size() int }] struct {
 
 func (t *table[E]) len() int { return len(t.entries) - int(t.head) }
 
-// at returns the entry that came i entries before the newest.
-func (t *table[E]) at(i int) E { return t.entries[len(t.entries)-1-i] }
-
 func (t *table[E]) setMax(max uint32) {
 	t.max = max
 	t.evict(0)
