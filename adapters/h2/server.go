@@ -67,7 +67,7 @@ func New(h Handler, config Config) *Server {
 // newServer makes a server without a handler, or the one inside a Client.
 func newServer(config Config, side side) *Server {
 	s := &Server{setup: setup{side: side, config: config.withDefaults()}}
-	s.forget = s.remove
+	s.forget = s.leave
 	s.limits = s.config.core()
 	register, look := servers, item.look
 	if side == (clientSide{}) {
@@ -163,7 +163,7 @@ func (s *Server) shakeHands(nc net.Conn, a Accepted, h *serving.Handshake) {
 	done := false
 	defer func() {
 		if done {
-			s.leave()
+			s.leave(nil)
 		} else {
 			s.handshakeFailed(nc) // also if Handshake has ended its goroutine
 		}
@@ -188,7 +188,7 @@ func (s *Server) shakeHands(nc net.Conn, a Accepted, h *serving.Handshake) {
 func (s *Server) handshakeFailed(nc net.Conn) {
 	s.counters.Cells[0].Add(countHandshakeErrors, 1)
 	_ = nc.Close()
-	s.leave()
+	s.leave(nil)
 }
 
 // acceptTLS returns a Config.Accept that speaks TLS.
@@ -256,9 +256,19 @@ func (s *Server) enter(c *Conn) bool {
 	return true
 }
 
-// remove removes a connection that has ended.
-func (s *Server) remove(c *Conn) {
+// leave is for c, which has ended, or with nil for a handshake that is over.
+func (s *Server) leave(c *Conn) {
 	s.mu.Lock()
+	if c != nil {
+		s.unlinkLocked(c)
+	}
+	s.mu.conns--
+	s.endIfDoneLocked()
+	s.mu.Unlock()
+	s.tellUnused()
+}
+
+func (s *Server) unlinkLocked(c *Conn) {
 	if c.next != nil {
 		c.next.prev = c.prev
 	}
@@ -268,25 +278,6 @@ func (s *Server) remove(c *Conn) {
 		s.mu.first = c.next
 	}
 	c.prev, c.next = nil, nil
-	s.mu.Unlock()
-	s.leave()
-}
-
-// leave is for a connection that is gone.
-func (s *Server) leave() {
-	s.mu.Lock()
-	if s.mu.conns--; s.naps && s.mu.conns == 0 { // a client without connections holds no goroutines
-		for i := range s.workers {
-			s.workers[i].Close()
-		}
-	}
-	s.endIfDoneLocked()
-	if s.mu.conns == 0 && s.mu.empty != nil {
-		close(s.mu.empty)
-		s.mu.empty = nil
-	}
-	s.mu.Unlock()
-	s.tellUnused()
 }
 
 // InUse reports whether the server has a listener or a connection, including connections in their
@@ -304,19 +295,27 @@ func (s *Server) tellUnused() {
 	}
 }
 
-// endIfDoneLocked ends the workers when no connection is left.
+// endIfDoneLocked ends the workers of a closed server when no connection is left, and those of a client.
 func (s *Server) endIfDoneLocked() {
-	if !s.mu.closed || s.mu.conns > 0 || s.ended.Swap(true) {
+	if s.mu.conns > 0 {
 		return
 	}
-	limited := s.mu.limited
-	go func() { // Accept takes mu under a lock of its own
-		for _, limits := range limited {
-			limits.RemoveIdler(places{s})
+	if s.naps || s.mu.closed {
+		for i := range s.workers {
+			s.workers[i].Close()
 		}
-	}()
-	for i := range s.workers {
-		s.workers[i].Close()
+	}
+	if s.mu.closed && !s.ended.Swap(true) {
+		limited := s.mu.limited
+		go func() { // Accept takes mu under a lock of its own
+			for _, limits := range limited {
+				limits.RemoveIdler(places{s})
+			}
+		}()
+	}
+	if s.mu.empty != nil {
+		close(s.mu.empty)
+		s.mu.empty = nil
 	}
 }
 
