@@ -281,30 +281,14 @@ func panics() bool {
 //
 // All methods are called with the connection's lock held.
 type side interface {
-	// settle is called before the lock is released.
-	settle(c *Conn)
-
-	// sent is called when Send or Write has put something into the output.
-	sent(s *Stream)
-
-	// lend sends the output on the goroutine of s's handler or caller. It may release the lock.
-	lend(s *Stream)
-
-	// maySend reports whether such a goroutine may send the output and the given bytes. It may release
-	// the lock.
-	maySend(c *Conn, bytes int) bool
-
-	// writeFailed is for a connection whose peer can't be written to.
-	writeFailed(c *Conn, err error)
-
-	// ended is for a stream that ends early. first says that it had not ended before.
-	ended(s *Stream, first bool)
-
-	// hangUp is for a connection that ends when its output is sent. Its streams have ended.
-	hangUp(c *Conn)
-
-	// close closes the connection, for Abort behind a GOAWAY with why, or at once.
-	close(c *Conn, why *ConnError)
+	settle(c *Conn)                  // the lock is about to be released
+	sent(s *Stream)                  // Send or Write has put something into the output
+	lend(s *Stream)                  // sends the output on the goroutine of s's handler or caller; may release the lock
+	maySend(c *Conn, bytes int) bool // whether such a goroutine may send the output and so many bytes; may release the lock
+	writeFailed(c *Conn, err error)  // the peer can't be written to
+	ended(s *Stream, first bool)     // the stream ends early; first: it had not ended before
+	hangUp(c *Conn)                  // the connection ends when its output is sent; its streams have ended
+	close(c *Conn, why *ConnError)   // closes it, for Abort behind a GOAWAY with why, or at once
 }
 
 // A ConnState is a state of a connection, as reported to a ConnHandler.

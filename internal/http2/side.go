@@ -26,21 +26,15 @@ type side interface {
 	// and was not set before.
 	pseudo(f *Frame, field *hpack.Field) bool
 
-	// ignores reports whether a valid frame is dropped because of its stream.
-	ignores(c *Conn, f *Frame) bool
-
-	// headers and goAway handle such a frame. spendReset is called when the peer has reset a stream.
-	headers(c *Conn, f *Frame, ev *Event) verdict
-	goAway(c *Conn, f *Frame, ev *Event) verdict
-	spendReset(c *Conn) verdict
+	ignores(c *Conn, f *Frame) bool               // whether a valid frame is dropped because of its stream
+	headers(c *Conn, f *Frame, ev *Event) verdict // handles a header block
+	goAway(c *Conn, f *Frame, ev *Event) verdict  // handles GOAWAY
+	spendReset(c *Conn) verdict                   // the peer has reset a stream
+	lastServed(c *Conn, coming bool) uint32       // for our GOAWAY; with coming, streams on their way are served, too
 
 	// fails is called when a frame breaks a rule that resets its stream. It reports false if the stream
 	// must not be reset: it was not opened, and RST_STREAM would end the connection.
 	fails(c *Conn, f *Frame) bool
-
-	// lastServed returns the last stream that is served, for our GOAWAY. With coming, the streams on their
-	// way are served, too.
-	lastServed(c *Conn, coming bool) uint32
 }
 
 func (cfg *Config) side() side {
