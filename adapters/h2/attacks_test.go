@@ -295,9 +295,11 @@ func (a *attack) attempt(t *testing.T) time.Duration {
 // serving returns how many connections take frames.
 func (s *Server) serving() (n int) {
 	for _, c := range s.conns() {
-		if c.now() == alive {
+		c.mu.Lock()
+		if c.phase == alive {
 			n++
 		}
+		c.mu.Unlock()
 	}
 	return n
 }

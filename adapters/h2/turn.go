@@ -183,17 +183,22 @@ func (t *turn) run() (first *Stream) {
 	return first
 }
 
+// read reads what is there, and applies it. It discards what comes after the connection's end.
 func (t *turn) read() outcome {
 	c := t.c
+	over := c.discarded > 0
 	if p := c.unread; p != nil {
 		c.unread = nil
-		t.receive(*p)
+		over = t.receive(*p)
 	}
 	for n := 0; n < turnBytesMost; {
-		m, dry, err := t.tryRead()
+		m, dry, err := t.tryRead(over)
 		n += m
-		if m > 0 {
-			t.receive(t.buf[:m])
+		switch {
+		case over:
+			c.discarded += int32(m)
+		case m > 0:
+			over = t.receive(t.buf[:m])
 		}
 		switch {
 		case below.IsTimeout(err):
@@ -201,21 +206,22 @@ func (t *turn) read() outcome {
 		case err != nil:
 			t.gone(err)
 			return turnOver
+		case c.discarded >= serving.LingerBytes:
+			t.gone(errTooMuch)
+			return turnOver
 		case dry:
 			return turnWaits
-		}
-		if c.now() != alive {
-			return t.discard()
 		}
 	}
 	return turnAgain
 }
 
-// tryRead reads what is there, without waiting. crypto/tls may answer what it reads, and so write.
-func (t *turn) tryRead() (n int, dry bool, err error) {
+// tryRead reads what is there, without waiting. crypto/tls may answer what it reads, and so write. When
+// the connection is over, the records of TLS are of no interest.
+func (t *turn) tryRead(over bool) (n int, dry bool, err error) {
 	c := t.c
 	tc := c.below.TLS()
-	if tc == nil {
+	if tc == nil || over {
 		return serving.TryRead(c.below.PC, nil, t.buf[:])
 	}
 	c.mu.Lock()
@@ -267,35 +273,6 @@ func (t *turn) queueBatch() {
 	c.unlock()
 }
 
-// now returns the phase, which others may change.
-func (c *Conn) now() phase {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase
-}
-
-// discard reads what comes after the connection's end.
-func (t *turn) discard() outcome {
-	c := t.c
-	for c.discarded < serving.LingerBytes {
-		m, dry, err := serving.TryRead(c.below.PC, nil, t.buf[:]) // the records of TLS are of no interest
-		c.discarded += int32(m)
-		switch {
-		case below.IsTimeout(err):
-			if c.alarm(); c.now() == closed {
-				return turnOver
-			}
-		case err != nil:
-			t.gone(err)
-			return turnOver
-		case dry:
-			return turnWaits
-		}
-	}
-	t.gone(errTooMuch)
-	return turnOver
-}
-
 var errTooMuch = errors.New("the client goes on sending")
 
 // gone ends the connection, because nothing more can be read.
@@ -306,7 +283,8 @@ func (t *turn) gone(err error) {
 	c.unlock()
 }
 
-func (t *turn) receive(p []byte) {
+// receive finds the frames in p, and applies them. It reports whether the connection takes no more.
+func (t *turn) receive(p []byte) (over bool) {
 	c := t.c
 	now := c.below.Now()
 	c.mu.Lock()
@@ -323,8 +301,10 @@ func (t *turn) receive(p []byte) {
 			c.mu.Lock()
 		}
 	}
+	over = c.phase != alive
 	c.unlock()
 	t.wake()
+	return over
 }
 
 // applyLocked applies a frame. It may release mu, to call code of the user's.
