@@ -3,6 +3,7 @@ package h2
 import (
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/percore/percore/adapters/h2/internal/body"
@@ -132,12 +133,12 @@ func (s *Stream) finishLocked(returned bool) {
 	s.servedLocked()
 	s.unread.Drop()
 	c.core.Returned()
-	if next := c.waiting.nextUnstarted(); next != nil {
-		if len(c.waiting.unstarted) == 0 {
+	if w := c.waiting; len(w.unstarted) > 0 {
+		c.queued++
+		c.workers.Serve(item{c: c, s: w.unstarted[0], kind: itemStream})
+		if w.unstarted = slices.Delete(w.unstarted, 0, 1); len(w.unstarted) == 0 {
 			c.waiting = &nothingWaits
 		}
-		c.queued++
-		c.workers.Serve(item{c: c, s: next, kind: itemStream})
 	}
 	if c.open--; c.open == 0 {
 		c.quietLocked()

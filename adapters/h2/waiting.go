@@ -22,17 +22,6 @@ func (c *Conn) makeWaiting() *waiting {
 	return c.waiting
 }
 
-// nextUnstarted takes out the stream that has waited longest, or returns nil.
-func (w *waiting) nextUnstarted() *Stream {
-	if len(w.unstarted) == 0 {
-		return nil
-	}
-	s := w.unstarted[0]
-	w.unstarted[0] = nil
-	w.unstarted = w.unstarted[1:]
-	return s
-}
-
 // unreserve uses a reservation up, if there is one.
 func (w *waiting) unreserve() {
 	if w.reserved > 0 {
