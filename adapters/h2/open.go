@@ -196,7 +196,7 @@ func (cl clientSide) await(ctx context.Context, c *Conn) error {
 	c.workers.counts.Add(countStalls, 1)
 	c.unlock()
 	select {
-	case <-o.granted:
+	case <-o:
 	case <-ctx.Done():
 	}
 	c.mu.Lock()

@@ -5,7 +5,7 @@ import "slices"
 // waiting has what waits until streams of the connection have ended.
 type waiting struct {
 	unstarted []*Stream // of a server, until handlers have returned
-	openers   []*opener // of a client, until there is room for their streams
+	openers   []opener  // of a client, until there is room for their streams
 	granted   int       // openers that have room, and have not used it yet
 	reserved  int       // streams of a client that were reserved, and have not been opened
 	roomless  bool      // Reserve has found no room
@@ -29,33 +29,28 @@ func (w *waiting) unreserve() {
 	}
 }
 
-// An opener is a call of Open that waits for room.
-type opener struct {
-	granted chan struct{} // closed when there is room, which is kept for it, or won't be any more
-	has     bool          // it was granted
-}
+// An opener is a call of Open that waits. It is closed when there is room, which is kept for it, or when
+// there won't be any more.
+type opener chan struct{}
 
-// enter adds an opener.
-func (w *waiting) enter() *opener {
-	o := &opener{granted: make(chan struct{})}
+func (w *waiting) enter() opener {
+	o := make(opener)
 	w.openers = append(w.openers, o)
 	return o
 }
 
 // grant lets the first opener go on.
 func (w *waiting) grant() {
-	o := w.openers[0]
-	w.openers = w.openers[1:]
-	o.has = true
+	close(w.openers[0])
+	w.openers = slices.Delete(w.openers, 0, 1)
 	w.granted++
-	close(o.granted)
 }
 
 // leave is for an opener that goes on: it takes its room, or gives up.
-func (w *waiting) leave(o *opener) {
-	if o.has {
-		w.granted--
+func (w *waiting) leave(o opener) {
+	if at := slices.Index(w.openers, o); at >= 0 {
+		w.openers = slices.Delete(w.openers, at, at+1)
 		return
 	}
-	w.openers = slices.DeleteFunc(w.openers, func(at *opener) bool { return at == o })
+	w.granted--
 }
