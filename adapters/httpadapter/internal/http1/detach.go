@@ -47,7 +47,7 @@ func (w *Response) Wrote() bool {
 func (w *Response) IsWhole() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.wrote && !semantics.BodyAllowed(w.status) || w.sent && w.isHead
+	return w.isWhole()
 }
 
 // EndsConn reports whether the answer is known to end the connection.
@@ -64,99 +64,84 @@ func (w *Response) Err() error {
 	return w.err
 }
 
-// A Tail is all that is needed of a Response once its header was sent, or before anything is written.
-type Tail struct {
-	left   int64 // how many bytes are missing of a body whose length was declared
-	form   tailForm
-	status uint16
-	closes bool
-	isHead bool // of a whole answer
+// framing is how the body is sent, and how much of it is missing: all that is needed of an answer whose
+// header was sent.
+type framing struct {
+	left     int64 // of a counted body: bytes that are still to be written
+	status   uint16
+	counted  bool // the length of the body is declared, or known
+	chunking bool
+	isHead   bool // the request's method is HEAD: no body is sent
+	closes   bool // the connection is closed after the answer
+	wrote    bool // the header is fixed
+	sent     bool // and was sent
 }
 
-// tailForm is how the rest of a body is sent.
-type tailForm uint8
+func (f *framing) allowsBody() bool { return semantics.BodyAllowed(int(f.status)) }
+func (f *framing) isWhole() bool    { return f.wrote && !f.allowsBody() || f.sent && f.isHead }
 
-const (
-	inChunks tailForm = iota
-	counted           // as long as declared
-	untilEnd          // until the connection ends
-	unsent            // it answers HEAD
-	whole             // there is no header yet: Response makes the Response again
-)
+// admit decides whether n more bytes may be written.
+func (f *framing) admit(n int) error {
+	if !f.allowsBody() {
+		return http.ErrBodyNotAllowed
+	}
+	if f.left -= int64(n); f.counted && f.left < 0 {
+		return http.ErrContentLength
+	}
+	return nil
+}
+
+// isReusable reports whether the connection can serve another request after the end of the answer.
+func (f *framing) isReusable() bool {
+	return !f.closes && (f.isHead || !f.counted || f.left == 0 || !f.allowsBody())
+}
+
+// appendChunkSize appends what is sent before a chunk of n bytes.
+func appendChunkSize(b []byte, n int) []byte {
+	return append(strconv.AppendUint(b, uint64(n), 16), crlf...)
+}
+
+// A Tail is all that is needed of a Response once its header was sent, or before anything is written.
+type Tail struct{ framing }
 
 // Tail returns the tail. ok is false if the header is there but wasn't sent, something waits to be sent,
 // or trailers are declared, so that the Response is still needed.
 func (w *Response) Tail() (t Tail, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.wrote && w.header == nil && w.out == nil && w.err == nil && !w.hasBody && !w.is10 && !w.isConnect {
-		return Tail{form: whole, closes: w.closes, isHead: w.isHead}, true
-	}
-	if !w.sent || len(w.body)+len(w.out) > 0 || w.err != nil || w.has(trailer) {
-		return Tail{}, false
-	}
-	t = Tail{left: -1, closes: w.closes, status: uint16(w.status)}
-	if w.length >= 0 {
-		t.left = w.length - w.written
-	}
-	switch {
-	case w.isHead:
-		t.form = unsent
-	case w.chunking:
-		t.form = inChunks
-	case w.length >= 0:
-		t.form = counted
-	default:
-		t.form = untilEnd
-	}
-	return t, true
+	isBlank := !w.wrote && w.header == nil && w.out == nil && !w.hasBody && !w.is10 && !w.isConnect
+	isSent := w.sent && len(w.body)+len(w.out) == 0 && !w.has(trailer)
+	return Tail{w.framing}, w.err == nil && (isBlank || isSent)
 }
 
 // IsWhole is Response.IsWhole.
-func (t *Tail) IsWhole() bool {
-	return t.form == unsent || t.form != whole && !semantics.BodyAllowed(int(t.status))
-}
+func (t *Tail) IsWhole() bool { return t.isWhole() }
 
-// Response returns a Response on conn for a whole answer, and otherwise nil.
+// Response returns a Response on conn if nothing was written, and otherwise nil.
 func (t *Tail) Response(conn Conn) *Response {
-	if t.form != whole {
+	if t.sent {
 		return nil
 	}
-	return &Response{conn: conn, answer: answer{length: -1, isHead: t.isHead, closes: t.closes}}
+	return &Response{conn: conn, answer: answer{framing: t.framing}}
 }
 
 // Append appends p, a part of the body that is not empty, as it is to be sent.
 func (t *Tail) Append(b, p []byte) ([]byte, error) {
-	if !semantics.BodyAllowed(int(t.status)) {
-		return b, http.ErrBodyNotAllowed
-	}
-	if t.left >= 0 && int64(len(p)) > t.left {
-		t.closes = true // the answer stays short
-		return b, http.ErrContentLength
-	}
-	if t.left >= 0 {
-		t.left -= int64(len(p))
-	}
-	switch t.form {
-	case unsent:
+	switch err := t.admit(len(p)); {
+	case err != nil:
+		return b, err
+	case t.isHead:
 		return b, nil
-	case inChunks:
-		b = strconv.AppendUint(b, uint64(len(p)), 16)
-		b = append(b, crlf...)
-		b = append(b, p...)
-		return append(b, crlf...), nil
+	case t.chunking:
+		return append(append(appendChunkSize(b, len(p)), p...), crlf...), nil
 	}
 	return append(b, p...), nil
 }
 
-// End returns what is sent behind the body, and whether the connection can serve another request.
+// End returns what is sent after the body, and whether the connection can serve another request.
 func (t *Tail) End() (last string, reusable bool) {
-	reusable = !t.closes
-	switch t.form {
-	case inChunks:
+	if t.chunking {
 		last = "0\r\n\r\n"
-	case counted:
-		reusable = reusable && (t.left == 0 || !semantics.BodyAllowed(int(t.status)))
 	}
-	return last, reusable
+	return last, t.isReusable()
 }

@@ -88,20 +88,13 @@ type answer struct {
 	err  error  // why the connection failed
 	lost error  // err, once it has lost a part of the body: then Write fails, as with net/http
 
-	length   int64 // of the body: as declared, or final once the body has ended; -1: not known
-	written  int64 // bytes of the body that the handler has written
-	snapshot       // of the header, at WriteHeader
-
-	status   int
+	framing
+	length   int64  // of a counted body: as declared, or final once the body has ended
+	snapshot        // of the header, at WriteHeader
 	headerAt uint32 // where the header begins in out, until it is complete
 
-	isHead     bool // the request's method is HEAD
 	hasBody    bool // the request has a body
-	closes     bool // the connection is closed after the answer
 	fullDuplex bool
-	wrote      bool
-	sent       bool
-	chunking   bool
 	noted      bool // the handler's header says Connection: close because the body was too large
 	is10       bool // the request is HTTP/1.0, whose answers have no chunks
 	keeps10    bool // and asks to keep the connection
@@ -129,7 +122,7 @@ const outBytesCap = outBytesMax + 32
 
 // Init makes w, which must be new, the answer to r on conn.
 func (w *Response) Init(conn Conn, r *http.Request) {
-	w.conn, w.length = conn, -1
+	w.conn = conn
 	// The handler may change r, so read everything needed from it here.
 	w.isHead, w.hasBody, w.closes = r.Method == http.MethodHead, r.ContentLength != 0, r.Close
 }
@@ -258,7 +251,7 @@ func (w *Response) writeHeader(status int) {
 		w.releaseIdle()
 		return
 	}
-	w.wrote, w.status, w.headerAt = true, status, uint32(len(w.out))
+	w.wrote, w.status, w.headerAt = true, uint16(status), uint32(len(w.out))
 	w.out = w.appendStatusLine(w.out, status)
 	if len(w.header) > 0 {
 		w.takeHeader()
@@ -273,7 +266,7 @@ func (w *Response) takeHeader() {
 		return
 	}
 	if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 {
-		w.length = n
+		w.length, w.left, w.counted = n, n, true
 		return
 	}
 	w.conn.Logf("http: invalid Content-Length of %q", v)
@@ -344,14 +337,7 @@ func (w *Response) admit(n int) error {
 	if n == 0 {
 		return nil
 	}
-	if !semantics.BodyAllowed(w.status) {
-		return http.ErrBodyNotAllowed
-	}
-	w.written += int64(n)
-	if w.length >= 0 && w.written > w.length {
-		return http.ErrContentLength
-	}
-	return nil
+	return w.framing.admit(n)
 }
 
 // ReadFrom appends all of r to the body. If the length of the body is known, and conn implements
@@ -389,10 +375,10 @@ func (w *Response) prepareDirect() (left int64, direct bool, err error) {
 	defer w.mu.Unlock()
 	err = w.flush()
 	left = -1
-	if w.length >= 0 {
-		left = max(w.length-w.written, 0)
+	if w.counted {
+		left = max(w.left, 0)
 	}
-	return left, !w.chunking && semantics.BodyAllowed(w.status) && !w.isHead, err
+	return left, !w.chunking && w.allowsBody() && !w.isHead, err
 }
 
 // progress reports whether the handler runs, and whether the header is sent.
@@ -417,7 +403,7 @@ func (w *Response) readRest(to io.ReaderFrom, r io.Reader, left int64) (n int64,
 		limited.N += beyond
 	}
 	w.mu.Lock()
-	w.written += n
+	w.left -= n
 	w.mu.Unlock()
 	if n == left {
 		if extra, _ := r.Read(make([]byte, 1)); err == nil && extra > 0 {
@@ -515,8 +501,7 @@ func (w *Response) Finish() (reusable bool) {
 		w.settle()
 	}
 	w.releaseBody()
-	short := !w.isHead && w.length >= 0 && semantics.BodyAllowed(w.status) && w.length != w.written
-	return !w.closes && !short && w.err == nil
+	return w.isReusable() && w.err == nil
 }
 
 // Abort ends the answer because the handler has panicked or ended its goroutine. Out then has what
@@ -567,8 +552,7 @@ func (w *Response) emit(p []byte) (n int) {
 	case !w.chunking:
 		n = w.push(p)
 	default:
-		w.out = strconv.AppendUint(w.takeOut(), uint64(len(p)), 16)
-		w.out = append(w.out, crlf...)
+		w.out = appendChunkSize(w.takeOut(), len(p))
 		w.settle()
 		n = w.push(p)
 		w.out = append(w.takeOut(), crlf...)
@@ -632,7 +616,7 @@ func (w *Response) sendHeader(p []byte) {
 	}
 	w.sent = true
 	keepAlives := w.conn.KeepAlives()
-	allowed := semantics.BodyAllowed(w.status)
+	allowed := w.allowsBody()
 	var drop kinds // of the handler's lines
 	var add extra
 
@@ -640,10 +624,10 @@ func (w *Response) sendHeader(p []byte) {
 	coding := declared.coding
 	if w.phase == finished && !w.has(trailer) && coding == "" && allowed && !w.has(contentLength) &&
 		(!w.isHead || len(p) > 0) {
-		w.length = int64(len(p))
+		w.length, w.left, w.counted = int64(len(p)), 0, true
 		add.length = true
 	}
-	hasLength := w.length >= 0
+	hasLength := w.counted
 	w.keepAlive10(&add, hasLength || w.isHead || !allowed)
 	if declared.connection == "close" || !keepAlives || w.TooLarge() || w.isConnect && connectCloses {
 		w.closes = true
