@@ -207,15 +207,7 @@ func withoutBreaks(v string) string {
 
 // isUpgrade reports whether a header with status 101 changes the protocol.
 func isUpgrade(h http.Header) bool {
-	return semantics.First(h, "Upgrade") != "" &&
-		slices.ContainsFunc(h["Connection"], func(list string) bool {
-			for token := range strings.SplitSeq(list, ",") {
-				if equalFold(strings.Trim(token, " \t"), "upgrade") {
-					return true
-				}
-			}
-			return false
-		})
+	return semantics.First(h, "Upgrade") != "" && semantics.ListsToken(h["Connection"], "upgrade")
 }
 
 // HasToken reports whether a list contains a token, which is in lower case, ignoring case. Spaces also

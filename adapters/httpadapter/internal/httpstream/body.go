@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/percore/percore/adapters/h2"
 	"github.com/percore/percore/adapters/httpadapter/internal/semantics"
@@ -30,8 +31,7 @@ type body struct {
 	got   int64
 	ended bool
 
-	closing sync.Mutex
-	closed  bool // guarded by closing
+	closed atomic.Bool
 }
 
 // The errors of a body, worded as in net/http.
@@ -53,7 +53,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	if !b.open || b.ended {
 		return 0, io.EOF
 	}
-	if b.isClosed() {
+	if b.closed.Load() {
 		return 0, errClosedBody
 	}
 	n, err = b.x.current().stream.Read(p)
@@ -81,7 +81,7 @@ func (b *body) failure(err error) error {
 		return fmt.Errorf("request declared a Content-Length of %d but only wrote %d bytes", b.x.request.ContentLength, b.got)
 	case err == h2.ErrLongBody:
 		return fmt.Errorf("sender tried to send more than declared Content-Length of %d bytes", b.x.request.ContentLength)
-	case b.isClosed():
+	case b.closed.Load():
 		return errClosedBody
 	case errors.As(err, &reset):
 		return semantics.StreamError{StreamID: reset.ID, Code: reset.Code, Cause: reset.Err}
@@ -113,19 +113,9 @@ func (b *body) end() error {
 	return io.EOF
 }
 
-func (b *body) isClosed() bool {
-	b.closing.Lock()
-	defer b.closing.Unlock()
-	return b.closed
-}
-
 // Close drops the rest of the body.
 func (b *body) Close() error {
-	b.closing.Lock()
-	first := !b.closed
-	b.closed = true
-	b.closing.Unlock()
-	if first && b.open {
+	if !b.closed.Swap(true) && b.open {
 		b.x.current().stream.CloseRead()
 	}
 	return nil

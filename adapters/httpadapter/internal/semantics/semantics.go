@@ -2,7 +2,6 @@ package semantics
 
 import (
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strings"
 )
@@ -29,7 +28,7 @@ var PathByte = func() (t [256]bool) {
 func ListsToken(values []string, token string) bool {
 	for _, v := range values {
 		for t := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(textproto.TrimString(t), token) {
+			if strings.EqualFold(strings.Trim(t, " \t"), token) {
 				return true
 			}
 		}
