@@ -390,7 +390,7 @@ func isHost(v []byte) bool {
 		}
 		i++
 	} else {
-		for i < len(v) && isHostByte[v[i]] {
+		for i < len(v) && semantics.HostByte[v[i]] {
 			i++
 		}
 	}
@@ -432,42 +432,26 @@ func equalFold[T []byte | string](b T, s string) bool {
 	return true
 }
 
-// These tables say which bytes a part may have.
-var (
-	isHostByte = set("-._", alphanumeric)
-
-	// canonical maps the bytes of a field's name to their canonical form, at the start of a word
-	// and after it. Bytes that a name can't have map to 0.
-	canonical = func() (t [2][256]byte) {
-		for c, ok := range semantics.TokenByte {
-			if !ok {
-				continue
-			}
-			t[wordStart][c], t[wordRest][c] = byte(c), byte(c)
-			if 'a' <= c && c <= 'z' {
-				t[wordStart][c] -= 'a' - 'A'
-			}
-			if 'A' <= c && c <= 'Z' {
-				t[wordRest][c] += 'a' - 'A'
-			}
+// canonical maps the bytes of a field's name to their canonical form, at the start of a word
+// and after it. Bytes that a name can't have map to 0.
+var canonical = func() (t [2][256]byte) {
+	for c, ok := range semantics.TokenByte {
+		if !ok {
+			continue
 		}
-		return t
-	}()
-)
+		t[wordStart][c], t[wordRest][c] = byte(c), byte(c)
+		if 'a' <= c && c <= 'z' {
+			t[wordStart][c] -= 'a' - 'A'
+		}
+		if 'A' <= c && c <= 'Z' {
+			t[wordRest][c] += 'a' - 'A'
+		}
+	}
+	return t
+}()
 
 // Places in a field's name.
 const (
 	wordStart = iota // the first byte, and any byte after a hyphen
 	wordRest
 )
-
-const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-func set(lists ...string) (t [256]bool) {
-	for _, list := range lists {
-		for i := range len(list) {
-			t[list[i]] = true
-		}
-	}
-	return t
-}

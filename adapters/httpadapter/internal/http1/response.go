@@ -1,7 +1,6 @@
 package http1
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"path"
@@ -312,15 +311,12 @@ func (w *Response) buffer(p []byte, s string) (n int) {
 	return n
 }
 
-// errFinished is the error of a Write after the handler has returned.
-var errFinished = errors.New("http: the handler has returned, write the answer before that")
-
 // admit decides whether n more bytes may be written.
 func (w *Response) admit(n int) error {
 	if p := w.phase; p != handling {
 		switch p {
 		case finished:
-			return errFinished
+			return semantics.ErrFinished
 		case detached:
 			return semantics.ErrDetached
 		}

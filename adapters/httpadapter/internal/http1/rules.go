@@ -38,7 +38,7 @@ func Check(r *http.Request, header []byte) error {
 	switch {
 	case r.ProtoAtLeast(1, 1) && len(hosts) == 0 && !isHTTP2Upgrade(r) && r.Method != http.MethodConnect:
 		return StatusError{http.StatusBadRequest, "missing required Host header"}
-	case len(hosts) == 1 && !isHostValue(hosts[0]):
+	case len(hosts) == 1 && !semantics.HasOnly(hosts[0], &semantics.HostValueByte):
 		return StatusError{http.StatusBadRequest, "malformed Host header"}
 	}
 	for name, values := range r.Header {
@@ -106,18 +106,6 @@ func hostsOf(r *http.Request, header []byte) []string {
 	}
 	return fieldsOf(header)["Host"]
 }
-
-// isHostValue is httpguts.ValidHostHeader.
-func isHostValue(host string) bool {
-	for i := range len(host) {
-		if !isHostValueByte[host[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-var isHostValueByte = set("!$%&()*+,-.:;=['_]~", alphanumeric)
 
 // Refusal returns the answer to a request for which http.ReadRequest or Check has an error, or "" if
 // the connection ends without an answer ((*conn).serve). tooLarge says that the header was longer than

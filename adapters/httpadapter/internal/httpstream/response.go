@@ -226,7 +226,7 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.done {
-		return 0, errReturnedWrite
+		return 0, semantics.ErrFinished
 	}
 	w.writeHeader(http.StatusOK)
 	if !semantics.BodyAllowed(int(w.status)) {
@@ -252,9 +252,6 @@ func (w *response) write(p []byte, s string) (n int, err error) {
 	}
 	return n + w.buffer(p, s), nil
 }
-
-// errReturnedWrite is the error of a Write after the handler has returned.
-var errReturnedWrite = errors.New("http: the handler has returned, write the answer before that")
 
 // buffer copies as much of p or s as fits in the memory.
 func (w *response) buffer(p []byte, s string) (n int) {

@@ -6,23 +6,31 @@ import (
 	"strings"
 )
 
-// TokenByte says which bytes a token may have (RFC 9110, section 5.6.2). Methods and the names of
-// fields are tokens.
-var TokenByte = func() (t [256]bool) {
-	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
-		t[c] = true
-	}
-	return t
-}()
+const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// PathByte has the bytes that package url does not escape in a path (shouldEscape): for a path of these
-// alone url.URL's Path is the path, and RawPath is empty.
-var PathByte = func() (t [256]bool) {
-	for _, c := range []byte("/-._~$&+,=:;@0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") {
-		t[c] = true
+var (
+	// TokenByte says which bytes a token may have (RFC 9110, section 5.6.2). Methods and the names of fields
+	// are tokens.
+	TokenByte = bytesOf("!#$%&'*+-.^_`|~" + alphanumeric)
+
+	// PathByte has the bytes that package url does not escape in a path (shouldEscape): for a path of these
+	// alone url.URL's Path is the path, and RawPath is empty.
+	PathByte = bytesOf("/-._~$&+,=:;@" + alphanumeric)
+
+	// HostByte has the bytes of plain host names.
+	HostByte = bytesOf("-._" + alphanumeric)
+
+	// HostValueByte has the bytes that a Host field may have (httpguts.ValidHostHeader).
+	HostValueByte = bytesOf("!$%&()*+,-.:;=['_]~" + alphanumeric)
+)
+
+// bytesOf returns the set of the bytes in s.
+func bytesOf(s string) (t [256]bool) {
+	for i := range len(s) {
+		t[s[i]] = true
 	}
 	return t
-}()
+}
 
 // ListsToken reports whether any of the comma-separated lists in values has a token, ignoring case.
 func ListsToken(values []string, token string) bool {
@@ -37,13 +45,16 @@ func ListsToken(values []string, token string) bool {
 }
 
 // IsToken reports whether s is a token.
-func IsToken(s string) bool {
+func IsToken(s string) bool { return s != "" && HasOnly(s, &TokenByte) }
+
+// HasOnly reports whether all bytes of s are in a set.
+func HasOnly(s string, set *[256]bool) bool {
 	for i := range len(s) {
-		if !TokenByte[s[i]] {
+		if !set[s[i]] {
 			return false
 		}
 	}
-	return s != ""
+	return true
 }
 
 // First returns the first value of a field. The name must be canonical.

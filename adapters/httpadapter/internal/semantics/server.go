@@ -1,6 +1,7 @@
 package semantics
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 // A Canceler cancels the context of a request. Cancel may be called more than once, and by several
 // goroutines.
 type Canceler interface{ Cancel() }
+
+// ErrFinished is the error of a Write after the handler has returned.
+var ErrFinished = errors.New("http: the handler has returned, write the answer before that")
 
 // LogPanic logs a panic of the user's, while a connection with peer was served, as net/http does.
 func LogPanic(logf func(format string, args ...any), protocol string, peer net.Addr, reason any) {
