@@ -154,21 +154,17 @@ func (l *nethttpListener) introduced() {
 	}
 }
 
-// nameOf names the type of a foreign connection, and over TLS that of the one below.
-func nameOf(nc net.Conn) string {
-	if tc, ok := nc.(*tls.Conn); ok {
-		return fmt.Sprintf("%T above %T", tc, tc.NetConn())
-	}
-	return fmt.Sprintf("%T", nc)
-}
-
-// insteadOf says what to use instead of the wrapper that has made nc.
-func insteadOf(nc net.Conn) string {
-	if tc, ok := nc.(*tls.Conn); ok {
-		if _, ours := tc.NetConn().(*percore.Conn); ours {
-			return "For TLS call ServeTLS, or Serve with a listener of tls.NewListener"
-		}
-	}
-	return "percore.ListenConfig limits connections by MaxConns, and reads PROXY headers by ProxyProtocol; " +
+// describeForeign names the type of a foreign connection, over TLS with that of the one below, and says
+// what to use instead of the wrapper that has made it.
+func describeForeign(nc net.Conn) (name, instead string) {
+	instead = "percore.ListenConfig limits connections by MaxConns, and reads PROXY headers by ProxyProtocol; " +
 		"TLS is served by ServeTLS"
+	tc, ok := nc.(*tls.Conn)
+	if !ok {
+		return fmt.Sprintf("%T", nc), instead
+	}
+	if _, ours := tc.NetConn().(*percore.Conn); ours {
+		instead = "For TLS call ServeTLS, or Serve with a listener of tls.NewListener"
+	}
+	return fmt.Sprintf("%T above %T", tc, tc.NetConn()), instead
 }

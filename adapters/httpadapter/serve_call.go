@@ -246,6 +246,8 @@ func (call *serveCall) warnForeign(nc net.Conn) {
 	if !call.keeps || features.EngineIsNet() || !call.foreign.CompareAndSwap(false, true) {
 		return
 	}
+	name, instead := describeForeign(nc)
 	call.server.logf("httpadapter: net/http serves connections of type %s: while idle they keep a goroutine "+
-		"and buffers. Only a *percore.Conn is served by percore: give Serve the listener that percore.Listen returns, without a wrapper. %s", nameOf(nc), insteadOf(nc))
+		"and buffers. Only a *percore.Conn is served by percore: give Serve the listener that percore.Listen "+
+		"returns, without a wrapper. %s", name, instead)
 }

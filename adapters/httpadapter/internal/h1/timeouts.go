@@ -1,7 +1,6 @@
 package h1
 
 import (
-	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -66,15 +65,6 @@ func deadlineIn(limit time.Duration) instant {
 		return instant(monotime.After(limit))
 	}
 	return 0
-}
-
-// requestDeadline returns the deadline for all of a request, given the one for its header, if any. Both
-// times begin with the request.
-func (s *Server) requestDeadline(header instant) time.Time {
-	if s.headerTimeout() == 0 || header == 0 || header == math.MaxInt64 {
-		return time.Now().Add(s.HTTP.ReadTimeout)
-	}
-	return header.time().Add(s.HTTP.ReadTimeout - s.headerTimeout())
 }
 
 // BeginTime limits a handshake, and HTTP/2's preface in cleartext, if the http.Server has no timeout. It

@@ -3,6 +3,7 @@ package h1
 import (
 	"bytes"
 	"cmp"
+	"math"
 	"net/http"
 	"time"
 
@@ -397,14 +398,17 @@ func (t *turn) limitRequest(x *exchange) {
 func (t *turn) bodyDeadline() instant {
 	c := t.c
 	s := c.server()
-	if s.HTTP.ReadTimeout <= 0 {
-		return 0
-	}
 	var header instant
 	if t.begun || !c.load().has(began) {
 		header = c.real.get()
 	}
-	return instantOf(s.requestDeadline(header))
+	switch {
+	case s.HTTP.ReadTimeout <= 0:
+		return 0
+	case s.headerTimeout() == 0, header == 0, header == math.MaxInt64:
+		return deadlineIn(s.HTTP.ReadTimeout)
+	}
+	return instantOf(header.time().Add(s.HTTP.ReadTimeout - s.headerTimeout()))
 }
 
 // arm arms the callback.

@@ -59,11 +59,7 @@
 //
 // # Proof
 //
-// The tests run net/http beside this package, with the Go version that builds them:
-//
-//   - FuzzSameRequest and FuzzSameFields compare requests with the ones that a real server passes to
-//     its handler. Their seeds are attacks from the literature; TestSameBytes puts each byte at each
-//     kind of place.
-//   - TestSameAnswer and FuzzSameAnswer run handlers made of random steps both ways and compare the
-//     bytes, what each call returns, and the error log with the place that it names.
+// The tests run net/http beside this package, with the Go version that builds them. They compare
+// requests with those that a real server passes to its handler, by fuzzing and byte by byte, and answers
+// of random handlers: the bytes, what each call returns, and the error log.
 package http1

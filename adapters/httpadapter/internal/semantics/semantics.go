@@ -9,12 +9,12 @@ import (
 const alphanumeric = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 var (
-	// TokenByte says which bytes a token may have (RFC 9110, section 5.6.2). Methods and the names of fields
-	// are tokens.
+	// TokenByte says which bytes a token may have (RFC 9110, section 5.6.2). Methods and the names of
+	// fields are tokens.
 	TokenByte = bytesOf("!#$%&'*+-.^_`|~" + alphanumeric)
 
-	// PathByte has the bytes that package url does not escape in a path (shouldEscape): for a path of these
-	// alone url.URL's Path is the path, and RawPath is empty.
+	// PathByte has the bytes that package url does not escape in a path (shouldEscape): for a path of
+	// these alone url.URL's Path is the path, and RawPath is empty.
 	PathByte = bytesOf("/-._~$&+,=:;@" + alphanumeric)
 
 	// HostByte has the bytes of plain host names.
