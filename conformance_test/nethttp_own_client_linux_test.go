@@ -86,21 +86,22 @@ func changeTransport(t *testing.T, dir string) {
 // Transport as well.
 func changeClient(t *testing.T, src string) {
 	t.Helper()
-	dir := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter", "internal", "client")
-	changeFile(t, filepath.Join(dir, "protocols.go"), func(text string) string { // which the tests configure by themselves
+	adapter := filepath.Join(src, "vendor", "github.com", "percore", "percore", "adapters", "httpadapter")
+	top, dir := filepath.Join(adapter, "http2"), filepath.Join(adapter, "internal", "client")
+	changeFile(t, filepath.Join(top, "protocols.go"), func(text string) string { // which the tests configure by themselves
 		return strings.Replace(text, "again.TLSNextProto != nil", `again.TLSNextProto != nil && again.TLSNextProto["h2"] == nil`, 1)
 	})
 	changeFile(t, filepath.Join(dir, "streams", "stream.go"), func(text string) string {
 		return insertAt(t, text, `\tx.BodyRead = x.Body != nil\n`, "\trequest.PercoreCallOf(x.Req).Opened(s.s.ID())\n")
 	})
-	changeFile(t, filepath.Join(dir, "call.go"), func(text string) string {
+	changeFile(t, filepath.Join(top, "call.go"), func(text string) string {
 		return insertAt(t, text, `func \(c \*call\) retryShared\(err error, retries int\) error \{\n`, "\tif request.PercoreCallOf(c.Req).Once {\n\t\treturn err\n\t}\n")
 	})
 	changeFile(t, filepath.Join(dir, "streams", "errors.go"), func(text string) string {
 		return text + "\nvar PercoreUnusable = errSharedUnusable\n"
 	})
 	testnet.CopyFile(t, "testdata/percorerequest.go.txt", filepath.Join(dir, "request", "percorerequest.go"))
-	testnet.CopyFile(t, "testdata/percoreclient.go.txt", filepath.Join(dir, "percoreclient.go"))
+	testnet.CopyFile(t, "testdata/percoreclient.go.txt", filepath.Join(top, "percoreclient.go"))
 }
 
 // copyChunks makes percore's packages in the vendor directory of src read chunks with a copy of
