@@ -135,7 +135,7 @@ func (c *call) run() (resp *http.Response, err error) {
 		if shared != nil {
 			resp, err = shared.Do(&c.Request)
 		} else {
-			resp, err = exchange.Do(&c.t.memory, conn, &c.Request)
+			resp, err = exchange.Do(conn, &c.Request)
 		}
 		if err == nil {
 			return resp, nil

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/percore/percore/adapters/h2"
-	"github.com/percore/percore/adapters/httpadapter/internal/client/exchange"
 	"github.com/percore/percore/adapters/httpadapter/internal/client/pool"
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 	"github.com/percore/percore/internal/features"
@@ -25,7 +24,6 @@ type Transport struct {
 	engine bool // percore's engine is there
 
 	conns    pool.Pool
-	memory   exchange.Memory
 	counters *counters.Set[counter]
 
 	settled sync.Once // see settle

@@ -34,8 +34,8 @@ type exchange struct {
 
 // Do sends a request and returns the answer, whose body owns the connection until it has been read or
 // closed. If Do fails, it closes the connection.
-func Do(m *Memory, c *pool.Conn, x *request.Request) (resp *http.Response, err error) {
-	e := exchange{c: c, s: m.take(c, x.Base), cancel: x.Cancel, trace: x.Trace}
+func Do(c *pool.Conn, x *request.Request) (resp *http.Response, err error) {
+	e := exchange{c: c, s: takeScratch(c, x.Base), cancel: x.Cancel, trace: x.Trace}
 	defer func() {
 		if resp == nil { // or a hook has panicked, or ended the goroutine
 			err = e.fail(err)

@@ -15,8 +15,7 @@ import (
 // scratch is the memory that an exchange needs besides its connection. It serves another exchange only
 // when no read uses it any more, and user code can't reach it.
 type scratch struct {
-	memory *Memory
-	c      *pool.Conn
+	c *pool.Conn
 
 	br     *bufio.Reader // reads from the scratch
 	limit  int64         // how many bytes may be read
@@ -29,18 +28,14 @@ type scratch struct {
 // outBytesKept is the longest memory for requests that is kept.
 const outBytesKept = 64 << 10
 
-// Memory has what exchanges with the same settings take turns with. The zero value is ready.
-type Memory struct{ scratches sync.Pool }
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-func (m *Memory) take(c *pool.Conn, base *http.Transport) *scratch {
+func takeScratch(c *pool.Conn, base *http.Transport) *scratch {
 	size := base.ReadBufferSize
 	if size <= 0 {
 		size = 4 << 10
 	}
-	s, _ := m.scratches.Get().(*scratch)
-	if s == nil {
-		s = &scratch{memory: m}
-	}
+	s := scratches.Get().(*scratch)
 	s.c = c
 	if s.br == nil || s.br.Size() != size {
 		s.br = bufio.NewReaderSize(s, size)
@@ -55,7 +50,7 @@ func (s *scratch) release() {
 	}
 	s.c, s.err = nil, nil
 	s.br.Reset(s)
-	s.memory.scratches.Put(s)
+	scratches.Put(s)
 }
 
 // isClean reports whether no byte follows the answer, and no end. It logs such bytes, as net/http does.
