@@ -26,6 +26,7 @@ var long = strings.Repeat("0123456789abcdef", 200<<10/16)
 // longAnswers are answers with that body, or a part of it.
 var longAnswers = map[string]string{
 	"counted": fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(long), long),
+	"trailer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nA: " + strings.Repeat("b", 5000) + "\r\n\r\n",
 	"chunked": fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n%x\r\n%s\r\n0\r\nA: b\r\n\r\n", len(long), long),
 	"endless": "HTTP/1.1 200 OK\r\n\r\n" + long,
 	"cut":     fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(long)+1, long),

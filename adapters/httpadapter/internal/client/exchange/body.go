@@ -2,12 +2,10 @@ package exchange
 
 import (
 	"bufio"
-	"bytes"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
-	"net/textproto"
+	"strings"
 	"sync"
 	"time"
 
@@ -141,9 +139,7 @@ func (b *body) read(p []byte) (int, error) {
 		}
 	case http1.Chunked:
 		if err == io.EOF {
-			if failed := readTrailer(b.s.br, b.resp); failed != nil {
-				err = failed
-			}
+			err = b.readTrailer()
 		}
 	}
 	return n, err
@@ -202,52 +198,27 @@ type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-var (
-	errTrailerEOF  = errors.New("http: unexpected EOF reading trailer")
-	errTrailerLong = errors.New("http: suspiciously long trailer after chunked body")
-)
-
-// readTrailer reads what follows the last chunk, and adds it to the answer's Trailer unless that is
-// nil. As in net/http, it must fit in the buffer.
-func readTrailer(br *bufio.Reader, resp *http.Response) error {
-	p, err := br.Peek(2)
-	if string(p) == "\r\n" {
+// readTrailer reads what follows the last chunk. It returns io.EOF if that is valid. net/http, which finds
+// an empty body before them, parses trailers.
+func (b *body) readTrailer() error {
+	br := b.s.br
+	if p, _ := br.Peek(2); string(p) == "\r\n" {
 		_, _ = br.Discard(2)
-		return nil
+		return io.EOF
 	}
-	if len(p) < 2 {
-		return errTrailerEOF
-	}
+	const lastChunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+	b.s.br = bufio.NewReaderSize(io.MultiReader(strings.NewReader(lastChunk), br), br.Size()) // isClean looks there
+	resp, err := http.ReadResponse(b.s.br, nil)
 	if err != nil {
 		return err
 	}
-	if !seesDoubleCRLF(br) {
-		return errTrailerLong
-	}
-	trailer, err := textproto.NewReader(br).ReadMIMEHeader()
+	_, err = io.ReadFull(resp.Body, make([]byte, 1))
 	switch {
-	case err == io.EOF:
-		return errTrailerEOF
-	case err != nil:
-		return err
-	case resp == nil:
-	case resp.Trailer == nil:
-		resp.Trailer = http.Header(trailer)
+	case err != io.EOF || b.resp == nil:
+	case b.resp.Trailer == nil:
+		b.resp.Trailer = resp.Trailer
 	default:
-		maps.Copy(resp.Trailer, http.Header(trailer))
+		maps.Copy(b.resp.Trailer, resp.Trailer)
 	}
-	return nil
-}
-
-// seesDoubleCRLF reports whether an empty line comes before the buffer is full.
-func seesDoubleCRLF(br *bufio.Reader) bool {
-	for n := 4; ; n++ {
-		p, err := br.Peek(n)
-		if bytes.HasSuffix(p, []byte("\r\n\r\n")) {
-			return true
-		}
-		if err != nil {
-			return false
-		}
-	}
+	return err
 }
