@@ -198,8 +198,8 @@ type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// readTrailer reads what follows the last chunk. It returns io.EOF if that is valid. net/http, which finds
-// an empty body before them, parses trailers.
+// readTrailer reads what follows the last chunk, and returns io.EOF if that is valid. net/http parses
+// trailers, behind an empty body.
 func (b *body) readTrailer() error {
 	br := b.s.br
 	if p, _ := br.Peek(2); string(p) == "\r\n" {
