@@ -295,9 +295,6 @@ func (e *exchange) finish(whole bool) {
 		return
 	}
 	err := e.c.Put()
-	if err != nil {
-		e.c.Close()
-	}
 	if trace := e.trace; trace != nil && trace.PutIdleConn != nil && err != pool.ErrKeepAlivesDisabled {
 		trace.PutIdleConn(err)
 	}

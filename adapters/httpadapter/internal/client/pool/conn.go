@@ -42,7 +42,7 @@ var notCancelled ending
 //	arming, came, over  busy    Put: a call has begun to wait, and gets it if nothing has come
 //	idle                busy    a call, or what closes it: it is out of Host.idle
 //
-// If Put fails the connection is closed, whatever its state.
+// If Put fails, the connection is closed, whatever its state.
 const (
 	busy uint32 = iota // a call owns the connection, or it is closed
 	arming
@@ -100,7 +100,7 @@ func (c *Conn) end(cause error, closes bool) {
 // GiveBack returns a connection that the call got but doesn't use.
 func (c *Conn) GiveBack() {
 	if c.Streams == nil {
-		c.putOrClose()
+		_ = c.Put()
 		return
 	}
 	c.Streams.Unreserve()
@@ -109,9 +109,14 @@ func (c *Conn) GiveBack() {
 	}
 }
 
-// Put gives the connection to the first waiting call, or makes it idle. If Put fails, the caller must
-// close the connection.
-func (c *Conn) Put() error {
+// Put gives the connection to the first waiting call, or makes it idle. If it fails, Put closes the
+// connection.
+func (c *Conn) Put() (err error) {
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
 	h := c.Host
 	base := h.pool.Base
 	if base.DisableKeepAlives || base.MaxIdleConnsPerHost < 0 {
@@ -199,13 +204,6 @@ func (c *Conn) sleep(now time.Time) error {
 		until = now.Add(timeout)
 	}
 	return c.Link.Sleep(until, c)
-}
-
-// putOrClose puts a connection that no call has used, and closes it if Put fails.
-func (c *Conn) putOrClose() {
-	if c.Put() != nil {
-		c.Close()
-	}
 }
 
 // remove closes the connection if it is still idle.

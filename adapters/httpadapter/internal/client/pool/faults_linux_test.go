@@ -52,7 +52,7 @@ func TestFailingLook(t *testing.T) {
 			if got := testnet.Receive(t, "the look", looked); got != test.again {
 				t.Errorf("the look: got %t", got)
 			}
-			c.putOrClose()
+			_ = c.Put()
 			got := make(chan *Conn)
 			go func() { got <- take(t, p, r) }()
 			next := testnet.Receive(t, "a connection", got)

@@ -118,7 +118,7 @@ func TestPutWhileSomethingComes(t *testing.T) {
 					defer unlock()
 					put := make(chan bool, 1)
 					go func() {
-						c.putOrClose()
+						_ = c.Put()
 						put <- true
 					}()
 					testnet.Eventually(t, "Put begins to arm the callback", func() bool { return c.state.Load() != busy })

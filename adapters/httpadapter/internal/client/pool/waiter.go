@@ -90,7 +90,7 @@ func (w *Waiter) dialed(c *Conn, err error, took time.Duration) {
 	delivered := w.deliverLocked(dialed{c, err})
 	h.unlock()
 	if err == nil && !delivered {
-		c.putOrClose()
+		_ = c.Put()
 	}
 }
 
