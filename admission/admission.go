@@ -181,7 +181,7 @@ func (l *Limiter) shedLocked(peer netip.Prefix) bool {
 		least += len(own.waiters)
 	}
 	if l.longest <= least {
-		return false // without a look at the queues, of which there may be a thousand
+		return false // without a look at the queues: there may be a thousand
 	}
 	i := slices.IndexFunc(l.turns, func(q *queue) bool { return len(q.waiters) == l.longest })
 	l.removeLocked(l.turns[i], l.longest-1)

@@ -9,7 +9,7 @@ import (
 	"github.com/percore/percore"
 )
 
-// A question is a reason for which people look at the page, with its charts.
+// A question is why people look at the page, with the charts that answer it.
 type question struct {
 	Title  string
 	Charts []chart
@@ -26,7 +26,7 @@ type chart struct {
 	ID, Title, Unit string
 	Value           float64
 	Counter         bool // the increase per second is shown
-	Ratio           bool // the increase is divided by that of Per instead
+	Ratio           bool // the increase is divided by the increase of Per instead
 	Per             float64
 	Idle            bool // the adapter has no traffic
 }

@@ -54,8 +54,8 @@ var recent struct {
 	forget   *time.Timer
 }
 
-// look takes a reading and returns it with those of the last minute. All pages that are open share
-// them: they keep one a second. The first look has no others, so it sees no increase.
+// look takes a reading and returns it with the readings of the last minute. All open pages share them,
+// and keep one a second. The first look has no others, so it sees no increase.
 func look() history {
 	now := reading{At: time.Now(), Stats: percore.ReadStats()}
 	now.Files, now.FilesMax = descriptors()
@@ -231,8 +231,8 @@ func busiestLoop(h history) (most float64) {
 }
 
 // slowUpstreams returns how many calls of httpadapter's client wait for an answer, if servers take a
-// second or longer on average: calls that wait, divided by those that begin in a second, are the
-// seconds that each waits. It needs some seconds to tell, and several calls.
+// second or longer on average. The number of waiting calls, divided by the number that begin in a
+// second, is how many seconds each waits. It needs some seconds to tell, and several calls.
 func slowUpstreams(h history) float64 {
 	unanswered, requests := of("client unanswered_calls"), of("client requests_total")
 	calls := h.least(unanswered)

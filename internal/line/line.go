@@ -27,8 +27,8 @@ type Line struct {
 
 	tries atomic.Int32 // written by the goroutine that stands in line, or is about to, and by Suspect
 
-	// the last mark of the goroutine that stands in line; 0: none does. The two may be of different calls,
-	// which makes a turn longer or shorter by a moment
+	// the last mark of the goroutine that stands in line, or 0. The two may be of different calls, which
+	// makes a turn longer or shorter by a moment
 	since  atomic.Int64
 	before atomic.Uint64
 }

@@ -24,7 +24,8 @@ type Header struct {
 	SourceName, DestinationName string         `json:",omitempty"` // of unix sockets
 	IsUnix                      bool           `json:",omitempty"`
 
-	// TLVs are the complete type-length-value vectors after the addresses (section 2.2), as they were sent.
+	// TLVs are the complete type-length-value vectors after the addresses (section 2.2), as they were
+	// sent.
 	TLVs string `json:",omitempty"`
 }
 
@@ -254,9 +255,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // connection is not served.
 var errChecksum = errors.New("the checksum is wrong")
 
-// wholeTLVs returns those of the TLVs at the end of the header that are complete, and verifies the
-// checksum if there is one among them. It ignores what follows them, an odd byte or a TLV that is
-// longer than the header, as other receivers do: the addresses don't depend on it.
+// wholeTLVs returns the complete TLVs at the end of the header, and verifies a checksum among them. It
+// ignores what follows them, an odd byte or a TLV that is longer than the header, as other receivers do:
+// the addresses don't depend on it.
 func wholeTLVs(header, tlvs []byte) ([]byte, error) {
 	rest := tlvs
 	for len(rest) >= 3 {

@@ -52,7 +52,7 @@ var reasonNames = [reasonCount]string{
 	engineOff:     "engine",
 }
 
-// counter is one of the numbers that a Transport counts: those of the pool, and behind them its own.
+// counter is a number that a Transport counts: first those of the pool, then its own.
 type counter = pool.Counter
 
 const (

@@ -47,7 +47,7 @@ func NewSet[C ~uint8](cells int, kinds C) *Set[C] {
 	return n
 }
 
-// Next returns one of the cells after the other, so that the owners of each are few.
+// Next returns the cells in turn, so that each has few owners.
 func (n *Set[C]) Next() *Cell[C] {
 	return &n.Cells[int(n.last.Add(1)%uint32(len(n.Cells)))]
 }
@@ -69,9 +69,9 @@ func (n *Set[C]) Sums() []int64 {
 	return sums
 }
 
-// Register has the counters of all servers of a kind in the process. Those of a server stay until the
-// garbage collector has taken it, because it may serve again; then they are folded into one sum. All
-// methods are safe for concurrent use.
+// Register has the counters of all servers of a kind in the process. A server may serve again, so its
+// counters stay until the garbage collector has taken it. Then they are folded into one sum. All methods
+// are safe for concurrent use.
 type Register[C ~uint8] struct {
 	kinds C // immutable
 
@@ -93,7 +93,8 @@ func Enlist[S any, C ~uint8](r *Register[C], server *S, n *Set[C]) {
 	runtime.AddCleanup(server, r.delist, n)
 }
 
-// delist is for the counters of a server that is no more, and so has no connections.
+// delist folds the counters of a server that the garbage collector has taken, and which so has no
+// connections.
 func (r *Register[C]) delist(n *Set[C]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

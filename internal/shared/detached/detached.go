@@ -9,9 +9,9 @@ import (
 )
 
 // A Sender sends the rest of an answer, which consists of Ts: bytes, or messages. One goroutine at a
-// time is the sender: at first the one that called the handler, and after that one that the outlet
-// starts when there is something to send, so an answer that waits needs none. Any goroutine may call the
-// methods, except those that are for the sender.
+// time is the sender: at first the goroutine that called the handler, later one that the outlet starts
+// when there is something to send. So an answer that waits needs no goroutine. Any goroutine may call
+// the methods, except where they say that they are for the sender.
 //
 //	state    meaning                                              leaves by
 //	open     it may be added to                                   Close, IsWhole: closing; End: dead
@@ -61,8 +61,8 @@ const (
 type Outlet[T any] interface {
 	// Send sends p, which counts n and may be empty, and flushes what it has kept back if flush is set.
 	// It calls Sent for what waits no longer, n in all. If it fails the answer is cut, unless goesOn is
-	// set: then no more may be added. (n is len(p) for bytes, but code that looks at p behind a write that
-	// blocks keeps it in memory.)
+	// set: then no more may be added. (n is len(p) for bytes, but code that looks at p behind a write
+	// that blocks keeps it in memory.)
 	Send(p []T, n int, flush bool) (goesOn bool, err error)
 
 	// End ends the answer: behind all that was sent, or early if cut is not nil.
@@ -133,8 +133,8 @@ func (s *Sender[T, O]) hasWorkLocked() bool {
 	return s.flushes || s.state == closing || s.state == dead || s.waits >= sendMin
 }
 
-// AdmitLocked reports why something that counts n may not be added. If nothing waits it may be longer
-// than the limit; otherwise one for which there is no room cuts the answer, if SetLimit says so.
+// AdmitLocked reports why something that counts n may not be added. If nothing waits, it may be longer
+// than the limit. Otherwise a lack of room cuts the answer, if SetLimit says so.
 func (s *Sender[T, O]) AdmitLocked(n int) error {
 	switch {
 	case s.err != nil:
@@ -218,8 +218,8 @@ func (s *Sender[T, O]) IsIdle() bool {
 	return !s.sending
 }
 
-// SetLimit sets how much may wait for a slow client. With drops one for which there is no room cuts the
-// answer. bytes isn't negative.
+// SetLimit sets how much may wait for a slow client. With drops, a lack of room cuts the answer. bytes
+// isn't negative.
 func (s *Sender[T, O]) SetLimit(bytes int, drops bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,9 +266,9 @@ func (s *Sender[T, O]) Sent(n int) (goesOn bool) {
 	return s.GoesOnLocked()
 }
 
-// Work sends what is to be sent: its caller is the sender. It reports whether the answer has ended, and
-// whether all of it was sent. If it has ended the caller calls Finish. Otherwise it isn't the sender any
-// more.
+// Work sends what there is to send. Its caller is the sender. It reports whether the answer has ended,
+// and whether all of it was sent. If it has ended, the caller must call Finish. Otherwise the caller is
+// no longer the sender.
 func (s *Sender[T, O]) Work() (ended, sent bool) {
 	s.mu.Lock()
 	for {

@@ -26,7 +26,7 @@ import (
 //	true     none        set      the handler waits
 //	false    some        nil      the next Read, or the next handler, gets that
 //
-// A Read with neither a deadline, nor a goroutine that reads, reads by itself, if a close ends that.
+// If direct is set, a Read without a deadline reads by itself, unless the goroutine does.
 type otherConn struct {
 	net.Conn
 	direct bool                 // immutable: a close ends a Read, and no deadline is set during one
@@ -37,10 +37,10 @@ type otherConn struct {
 	reading  bool
 	buf      []byte // what the goroutine reads into; never another's: the connection may have kept it
 	ahead    []byte // read, and not taken
-	err      error  // behind ahead, for good
+	err      error  // after ahead, permanently
 	handler  percore.ReadableHandler
 	deadline time.Time   // of reads
-	timer    *time.Timer // when that is; nil: there was none
+	timer    *time.Timer // of the deadline; nil: there was none yet
 }
 
 // otherBytes is how much is read at a time, as in net/http.

@@ -96,12 +96,12 @@ func unhide(r io.Reader) io.Reader {
 // PieceBytes is how many bytes are read at once of a body of unknown length.
 const PieceBytes = 32 << 10
 
-// Pieces has memory, *[PieceBytes]byte, to read bodies into. As in net/http only bodies take turns with
-// it, in case that a reader of the user's keeps it.
+// Pieces has memory, *[PieceBytes]byte, to read bodies into. As in net/http it serves bodies only, in
+// case that a user's reader keeps it.
 var Pieces = sync.Pool{New: func() any { return new([PieceBytes]byte) }}
 
-// IsOwn reports whether a body is that of a request to a server of package httpadapter, or of an answer
-// to its client. Its WriteTo does the same as a copy, with memory of its own.
+// IsOwn reports whether a body is package httpadapter's, of a request to a server or of an answer. Then
+// WriteTo would do the same as a copy, but allocate.
 func IsOwn(body io.Reader) bool {
 	t := reflect.TypeOf(body)
 	return t.Kind() == reflect.Pointer && strings.HasPrefix(t.Elem().PkgPath(), "github.com/percore/percore/adapters/httpadapter/internal/")
