@@ -49,9 +49,11 @@ func TestAbortUnderLayeredWrite(t *testing.T) {
 		c.more.layered.writing.Lock()
 		defer c.more.layered.writing.Unlock()
 		poll(func() bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.sock.ahead.mu.Lock()
 			defer c.sock.ahead.mu.Unlock()
-			return c.sock.done
+			return c.sock.done || c.finished // if the loop got the lock first
 		})
 	})
 	c.Abort()
