@@ -133,11 +133,11 @@ const aheadBytes = 32 << 10
 func (s *sock) claim(c *Conn) error {
 	s.owner = c
 	_ = s.conn.SetDeadline(time.Time{})
-	go s.readAhead(c)
+	go s.readAhead()
 	return nil
 }
 
-func (s *sock) readAhead(c *Conn) {
+func (s *sock) readAhead() {
 	defer close(s.ended)
 	buffer := make([]byte, aheadBytes)
 	for {
@@ -145,7 +145,7 @@ func (s *sock) readAhead(c *Conn) {
 		s.mu.Lock()
 		s.input, s.inputErr = buffer[:n], err
 		s.mu.Unlock()
-		c.loop.engine.Submit(func() { c.onEvent(true, false) })
+		s.owner.loop.engine.Submit(func() { s.owner.onEvent(true, false) })
 		if err != nil {
 			return
 		}
@@ -224,8 +224,8 @@ func (s *sock) unwatch() (more []byte) {
 	return s.input // an error is found by the next Read, too
 }
 
-// finishWrite waits for the write that is under way, after unwatch, and returns how much of the bytes
-// that were not sent it has sent.
+// finishWrite waits for the write that is under way, and returns how much it has sent that tryWrite
+// hasn't reported.
 func (s *sock) finishWrite() int {
 	s.mu.Lock()
 	writing := s.writing
@@ -246,32 +246,23 @@ func (s *sock) finishWrite() int {
 // writer aside, it is reset.
 func (s *sock) close(dropped int) error {
 	close(s.stop)
+	finish := func() error {
+		if dropped > s.finishWrite() {
+			_ = s.conn.SetLinger(0)
+		}
+		return s.conn.Close()
+	}
 	s.mu.Lock()
-	writing := s.writing
+	isWriting := s.writing != nil
 	s.mu.Unlock()
-	if writing == nil {
-		return s.closeNow(dropped)
+	if !isWriting {
+		return finish()
 	}
 	// The writer has the bytes that a socket of a loop would have taken by now.
 	_ = s.conn.SetReadDeadline(monotime.LongAgo)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(closingWrite))
-	go func() {
-		<-writing
-		_ = s.closeNow(dropped)
-	}()
+	go finish()
 	return nil
-}
-
-func (s *sock) closeNow(dropped int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.done {
-		dropped -= s.written
-	}
-	if dropped > 0 {
-		_ = s.conn.SetLinger(0)
-	}
-	return s.conn.Close()
 }
 
 // closingWrite is how long a writer may wait for room in the socket of a closed connection, and before
