@@ -13,26 +13,12 @@ import (
 // Clients that leave at any point of a handshake, of a record, or of an echo that they may not read, end
 // no other connection, and nothing is left of them.
 func TestPeersLeave(t *testing.T) {
-	for _, overTLS := range []bool{false, true} {
-		t.Run(fmt.Sprintf("TLS %t", overTLS), func(t *testing.T) {
-			testnet.NoLeaks(t)
-			server, client := testnet.TLS(t)
-			if !overTLS {
-				server = nil
-			}
-			s, ln := serve(t, server, Limits{}, &handler{data: echo}, quiet)
-			testPeersLeave(t, ln, func() int { return s.Stats().Conns }, client, overTLS)
-		})
-	}
-}
-
-func testPeersLeave(t *testing.T, ln net.Listener, conns func() int, config *tls.Config, overTLS bool) {
-	connect := func() (raw *net.TCPConn, c net.Conn) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	s, ln := serve(t, server, Limits{}, &handler{data: echo}, quiet)
+	connect := func() (raw *net.TCPConn, c *tls.Conn) {
 		raw = testnet.Dial(t, ln).(*net.TCPConn)
-		if overTLS {
-			return raw, tls.Client(raw, config)
-		}
-		return raw, raw
+		return raw, tls.Client(raw, client)
 	}
 	_, stays := connect()
 	goesOn := func() {
@@ -44,28 +30,23 @@ func testPeersLeave(t *testing.T, ln net.Listener, conns func() int, config *tls
 	}
 	goesOn()
 	long := make([]byte, 16<<20) // for the buffers of sockets
-	peers := map[string]func(raw *net.TCPConn, c net.Conn){
-		"at once":        func(*net.TCPConn, net.Conn) {},
-		"behind an echo": func(_ *net.TCPConn, c net.Conn) { io.WriteString(c, "x"); io.ReadFull(c, make([]byte, 1)) },
-		"before an echo": func(_ *net.TCPConn, c net.Conn) { io.WriteString(c, "x") },
-		"behind the end": func(_ *net.TCPConn, c net.Conn) {
+	peers := []func(raw *net.TCPConn, c *tls.Conn){
+		func(*net.TCPConn, *tls.Conn) {},
+		func(_ *net.TCPConn, c *tls.Conn) { c.Handshake() },
+		func(_ *net.TCPConn, c *tls.Conn) { io.WriteString(c, "x"); io.ReadFull(c, make([]byte, 1)) }, // behind an echo
+		func(_ *net.TCPConn, c *tls.Conn) { io.WriteString(c, "x") },
+		func(_ *net.TCPConn, c *tls.Conn) { io.WriteString(c, "x"); c.CloseWrite() },
+		func(_ *net.TCPConn, c *tls.Conn) { go c.Write(long) }, // reading no echo
+		func(raw *net.TCPConn, c *tls.Conn) {
 			io.WriteString(c, "x")
-			c.(interface{ CloseWrite() error }).CloseWrite()
+			raw.Write([]byte{23, 3, 3, 0, 100, 1, 2, 3}) // in a record
 		},
-		"reading no echo": func(_ *net.TCPConn, c net.Conn) { go c.Write(long) },
 	}
-	if overTLS {
-		hello := clientHello(t, config)
-		for _, n := range []int{1, 5, 100, len(hello) - 1, len(hello)} {
-			peers[fmt.Sprintf("behind %d bytes of a handshake", n)] = func(raw *net.TCPConn, _ net.Conn) { raw.Write(hello[:n]) }
-		}
-		peers["behind the handshake"] = func(_ *net.TCPConn, c net.Conn) { c.(*tls.Conn).Handshake() }
-		peers["in a record"] = func(raw *net.TCPConn, c net.Conn) {
-			io.WriteString(c, "x")
-			raw.Write([]byte{23, 3, 3, 0, 100, 1, 2, 3})
-		}
+	hello := clientHello(t, client)
+	for _, n := range []int{1, 5, 100, len(hello) - 1, len(hello)} {
+		peers = append(peers, func(raw *net.TCPConn, _ *tls.Conn) { raw.Write(hello[:n]) })
 	}
-	for _, play := range peers {
+	for i, play := range peers {
 		for _, resets := range []bool{false, true} {
 			raw, c := connect()
 			play(raw, c)
@@ -75,7 +56,7 @@ func testPeersLeave(t *testing.T, ln net.Listener, conns func() int, config *tls
 			}
 			raw.Close()
 			goesOn()
-			testnet.Eventually(t, "the end of the connection", func() bool { return conns() == 1 })
+			testnet.Eventually(t, fmt.Sprint("the end of connection ", i), func() bool { return s.Stats().Conns == 1 })
 		}
 	}
 }
