@@ -451,7 +451,12 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	cmd, c, err := r.startSuccessor()
+	cmd, err := successorCommand()
+	if err != nil {
+		return 0, fmt.Errorf("handover: starting the successor: %w", err)
+	}
+	r.manager.PassOn(cmd)
+	c, err := start(cmd)
 	if err != nil {
 		return 0, fmt.Errorf("handover: starting the successor: %w", err)
 	}
@@ -469,16 +474,6 @@ func (r *run) give(ctx context.Context) (pid int, err error) {
 	}
 	pid = cmd.Process.Pid
 	return pid, cmd.Process.Release() // which forgets the pid
-}
-
-func (r *run) startSuccessor() (*exec.Cmd, *net.UnixConn, error) {
-	cmd, err := successorCommand()
-	if err != nil {
-		return nil, nil, err
-	}
-	r.manager.PassOn(cmd)
-	c, err := start(cmd)
-	return cmd, c, err
 }
 
 // servers returns the parts for give, without their states.

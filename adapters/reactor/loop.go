@@ -81,20 +81,16 @@ func (l *Loop) Submit(f func()) error {
 	}
 	l.engine.Submit(func() {
 		defer l.engine.Release()
+		defer func() {
+			if v := recover(); v != nil {
+				l.server.config.Log.Error("reactor: a function of Loop.Submit panicked",
+					"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			}
+		}()
 		l.begin()
-		l.run(f)
+		f()
 	})
 	return nil
-}
-
-func (l *Loop) run(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			l.server.config.Log.Error("reactor: a function of Loop.Submit panicked",
-				"handler", l.name, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-		}
-	}()
-	f()
 }
 
 // Index returns the number that Config.LoopHandler got: 0, 1, and so on.
