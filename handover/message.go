@@ -64,9 +64,12 @@ const (
 
 // message is the content of a message, without its descriptors.
 type message struct {
-	envelope
-	Kind kind `json:"kind"`
+	// every version has these, first
+	Protocol string `json:"protocol"`
+	Version  int    `json:"version"`
+	Oldest   int    `json:"oldest,omitempty"` // of hello: the oldest version that the sender speaks; 0: Version
 
+	Kind      kind              `json:"kind"`
 	Listeners []offeredListener `json:"listeners,omitempty"` // of offer
 	Open      int               `json:"open,omitempty"`      // of offer: open connections, an estimate
 	Dropped   []int             `json:"dropped,omitempty"`   // of ready: the indexes of listeners in the offer
@@ -75,13 +78,6 @@ type message struct {
 	Carrier   string            `json:"carrier,omitempty"`   // of conns: it returns them, not Accept
 	Hold      bool              `json:"hold,omitempty"`      // of conns with a carrier: see the argument more of TakeOver
 	Reason    string            `json:"reason,omitempty"`    // of refuse
-}
-
-// envelope is the part of a message that every version has.
-type envelope struct {
-	Protocol string `json:"protocol"`
-	Version  int    `json:"version"`
-	Oldest   int    `json:"oldest,omitempty"` // the oldest version that the sender speaks; 0: Version
 }
 
 type offeredListener struct {
@@ -138,7 +134,7 @@ func (m *message) isEmpty() bool { return len(m.Conns) == 0 && (m.Carrier == "" 
 
 // encode returns the message in its wire format.
 func (m *message) encode() ([]byte, error) {
-	m.envelope = envelope{Protocol: protocol, Version: version}
+	m.Protocol, m.Version = protocol, version
 	if m.Kind == hello {
 		m.Oldest = oldest
 	}
@@ -149,7 +145,7 @@ func (m *message) encode() ([]byte, error) {
 func decode(p []byte, descriptors int) (*message, error) {
 	m := new(message)
 	err := json.Unmarshal(p, m)
-	if m.Protocol != protocol { // which comes first, and stays empty if p isn't all JSON
+	if m.Protocol != protocol { // it is empty if p isn't all JSON
 		return nil, fmt.Errorf("a message is not of the protocol %s, or is cut off: it begins with %q", protocol, p[:min(len(p), 20)])
 	}
 	if m.Version < oldest || cmp.Or(m.Oldest, m.Version) > version {
