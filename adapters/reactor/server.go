@@ -123,7 +123,13 @@ func (s *Server) Attach(c net.Conn, buffered []byte, user any) (*Conn, error) {
 	case *tls.Conn:
 		return s.attachTLS(c, with)
 	case attacher:
-		return s.attachWrapped(c, with)
+		var attached *Conn
+		err := c.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
+			with.buffered = slices.Concat(with.buffered, unread)
+			attached, err = s.attachOrFail(pc, with)
+			return err
+		})
+		return attached, err
 	}
 	return s.attachAny(c, with)
 }
@@ -154,15 +160,6 @@ func errOffEngine(call string, arg any) error {
 // connection and the bytes, and gives both up if that succeeds.
 type attacher interface {
 	AttachTo(attach func(pc *percore.Conn, unread []byte) error) error
-}
-
-func (s *Server) attachWrapped(from attacher, with arriving) (c *Conn, err error) {
-	err = from.AttachTo(func(pc *percore.Conn, unread []byte) (err error) {
-		with.buffered = slices.Concat(with.buffered, unread)
-		c, err = s.attachOrFail(pc, with)
-		return err
-	})
-	return c, err
 }
 
 func (s *Server) addListener(l *percore.Listener) bool {
