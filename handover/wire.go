@@ -71,13 +71,13 @@ func (w *wire) send(m *message, fds ...int) error {
 	if err != nil {
 		return err
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
-		return err
-	}
 	if len(p)%packetBytes == 0 {
 		p = append(p, ' ')
 	}
 	for len(p) > 0 {
+		if err := w.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return err
+		}
 		n := min(len(p), packetBytes)
 		if err := writeMsg(w.conn, p[:n], fds); err != nil {
 			return fmt.Errorf("sending %q: %w", m.Kind, goneError(err, nil))
@@ -183,12 +183,13 @@ func (w *wire) receiveRest(ctx context.Context, p []byte) ([]byte, error) {
 		next, fds, err := readMsg(w.conn, w.buf, w.oob)
 		fds.close()
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
-			return nil, fmt.Errorf("%w for %v, within a message", errSilent, stepTimeout())
-		case err != nil:
+		case err == nil:
+			p = append(p, next...)
+		case !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil:
 			return nil, err
+		case !hasCome(w.conn): // or this process was stopped
+			return nil, fmt.Errorf("%w for %v, within a message", errSilent, stepTimeout())
 		}
-		p = append(p, next...)
 	}
 	return p, nil
 }

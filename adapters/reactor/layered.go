@@ -51,13 +51,13 @@ type layered struct {
 // fails with percore.ErrWouldWait where it would have to wait: see package tlsread. A write never
 // waits: the backlog takes all records.
 //
-//	lower     reads and writes               leaves by
-//	blocking  Conn; during a server's        Attach: on a loop
-//	          handshake, between its permits
-//	on a loop the socket of on               Hijack: blocking, with the Conn that it returns
+//	lower      reads and writes                leaves by
+//	blocking   Conn; during a server's         Attach: on a loop
+//	           handshake, between its permits
+//	on a loop  the socket of on                Hijack: blocking, with the Conn that it returns
 type lower struct {
-	net.Conn                    // what blocking code reads and writes
-	on       *Conn              // nil for blocking code
+	net.Conn                    // for blocking code
+	on       *Conn              // whose socket it uses on a loop; nil for blocking code
 	shaking  *serving.Handshake // a server's handshake under way; nil otherwise
 	rest     []byte             // to read before all else
 	in       framing            // of what was read
