@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,22 +26,13 @@ func startPath() string {
 	if len(os.Args) == 0 {
 		return ""
 	}
-	path, err := exec.LookPath(os.Args[0])
-	if err != nil {
-		return ""
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return ""
-	}
-	exe, err := os.Executable()
-	if err != nil || !isSameFile(path, exe) {
+	path, pathErr := exec.LookPath(os.Args[0])
+	path, absErr := filepath.Abs(path)
+	exe, exeErr := os.Executable()
+	found, foundErr := os.Stat(path)
+	own, ownErr := os.Stat(exe)
+	if errors.Join(pathErr, absErr, exeErr, foundErr, ownErr) != nil || !os.SameFile(found, own) {
 		return "" // the caller of execve(2) may pass any first argument
 	}
 	return path
-}
-
-func isSameFile(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }

@@ -14,33 +14,21 @@ import (
 	"github.com/percore/percore/loop"
 )
 
-const (
-	watchdogVariable    = "WATCHDOG_USEC"
-	watchdogPIDVariable = "WATCHDOG_PID"
-)
+const watchdogVariable = "WATCHDOG_USEC"
 
 // InheritWatchdog takes the watchdog that the environment asks for, in WATCHDOG_USEC and WATCHDOG_PID,
-// and removes them from it: they are not for other programs that this process starts. It fails if a
-// value is no positive number. systemd restarts a service that says nothing for the watchdog's time.
+// and removes them from it: they are not for other programs that this process starts. It fails if
+// WATCHDOG_USEC is no positive number. systemd restarts a service that says nothing for the watchdog's time.
 func (n *Notifier) InheritWatchdog() error {
-	usec, pid := os.Getenv(watchdogVariable), os.Getenv(watchdogPIDVariable)
+	usec, pid := os.Getenv(watchdogVariable), os.Getenv("WATCHDOG_PID")
 	os.Unsetenv(watchdogVariable)
-	os.Unsetenv(watchdogPIDVariable)
-	if usec == "" {
+	os.Unsetenv("WATCHDOG_PID")
+	if usec == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return nil
 	}
 	interval, err := strconv.ParseInt(usec, 10, 64)
 	if err != nil || interval <= 0 || interval > int64(math.MaxInt64/time.Microsecond) {
 		return fmt.Errorf("systemd: %s=%q: want microseconds", watchdogVariable, usec)
-	}
-	if pid != "" {
-		p, err := strconv.Atoi(pid)
-		if err != nil || p <= 0 {
-			return fmt.Errorf("systemd: %s=%q: want a process id", watchdogPIDVariable, pid)
-		}
-		if p != os.Getpid() {
-			return nil
-		}
 	}
 	n.watchdog = time.Duration(interval) * time.Microsecond
 	return nil
