@@ -18,7 +18,7 @@ const watchdogVariable = "WATCHDOG_USEC"
 
 // InheritWatchdog takes the watchdog that the environment asks for, in WATCHDOG_USEC and WATCHDOG_PID,
 // and removes them from it: they are not for other programs that this process starts. It fails if
-// WATCHDOG_USEC is no positive number. systemd restarts a service that says nothing for the watchdog's time.
+// WATCHDOG_USEC is no positive number. systemd restarts a service that says nothing for that time.
 func (n *Notifier) InheritWatchdog() error {
 	usec, pid := os.Getenv(watchdogVariable), os.Getenv("WATCHDOG_PID")
 	os.Unsetenv(watchdogVariable)
