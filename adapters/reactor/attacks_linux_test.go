@@ -3,7 +3,6 @@
 package reactor
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -294,19 +293,6 @@ func (a *attack) test(t *testing.T) {
 		c.Abort() // so that peers that wait to write end, too
 	}
 	testnet.Within(t, "the peers", playing.Wait)
-}
-
-// A length beyond the limit ends the connection before any of the message has come.
-func TestGiantLength(t *testing.T) {
-	testnet.NoLeaks(t)
-	end, ended := closes()
-	_, dial := serve(t, &handler{data: framesOf(mib), close: end})
-	c := dial()
-	c.Write(bytes.Repeat([]byte{255}, 4))
-	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection goes on")
-	}
-	testnet.Receive(t, "Close", ended)
 }
 
 // A connection that is ending is closed when its peer takes nothing for long.
