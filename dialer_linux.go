@@ -73,20 +73,16 @@ func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err e
 	return c, nil
 }
 
-// The options of dialed connections, except altered ones.
-var (
-	dialedTCP = map[string]*connOptions{
-		"tcp":  {net: "tcp", kind: engine.TCP},
-		"tcp4": {net: "tcp4", kind: engine.TCP},
-		"tcp6": {net: "tcp6", kind: engine.TCP},
+// The options of dialed connections, except altered ones. Those over Multipath TCP are plain.
+var dialedTCP, dialedPlain = optionsOf(engine.TCP), optionsOf(engine.Plain)
+
+func optionsOf(kind engine.StreamKind) map[string]*connOptions {
+	all := make(map[string]*connOptions)
+	for _, network := range []string{"tcp", "tcp4", "tcp6", "unix"} {
+		all[network] = &connOptions{net: network, kind: kind}
 	}
-	dialedPlain = map[string]*connOptions{
-		"tcp":  {net: "tcp"}, // Multipath TCP
-		"tcp4": {net: "tcp4"},
-		"tcp6": {net: "tcp6"},
-		"unix": {net: "unix"},
-	}
-)
+	return all
+}
 
 // connOptions returns the options of a connection. It asks the kernel which protocol the socket
 // uses, since Multipath TCP depends on GODEBUG, and package net may fall back to TCP.

@@ -46,14 +46,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case l.listener.netBuffers:
-		return l.withNetBuffers(c)
+	case !l.listener.netBuffers:
+		return c, nil
 	}
-	return c, nil
-}
-
-// withNetBuffers makes a netConn of c.
-func (l *Listener) withNetBuffers(c *Conn) (net.Conn, error) {
 	nc, err := l.acceptor.withNetBuffers(c)
 	runtime.KeepAlive(l.holder)
 	if err != nil {

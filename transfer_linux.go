@@ -144,8 +144,8 @@ func endpointOf(v any) (endpoint, bool) {
 	case *os.File:
 		return rawEndpoint(endpoint{file: v}, v, v == nil)
 	}
-	if h := hidingOf(v); h != nil {
-		return h.endpointOf(v)
+	if as := hidingOf(v); as != inTheOpen {
+		return as.endpointOf(v)
 	}
 	return endpoint{}, false
 }
@@ -322,18 +322,11 @@ const (
 	upgradedBody
 )
 
-// A hiddenType is a private type as this version of Go has it.
-type hiddenType struct {
-	as     hiding
-	field  int // index of the field with the end, or with the value that has the end in it
-	reader int // of an upgradedBody: index of the bufio.Reader
-}
-
 // hiddenTypes are the private types by name. A test checks that the names are right; if one isn't,
 // bytes are copied.
 var hiddenTypes = map[string]struct {
 	as     hiding
-	fields []string // all of them: with a further one the type may mean something else
+	fields []string // all of them: with a further one the type may mean something else; the last has the end
 }{
 	"net.tcpConnWithoutWriteTo":     {tcpConnWithoutWriteTo, []string{"noWriteTo", "TCPConn"}},
 	"net.tcpConnWithoutReadFrom":    {tcpConnWithoutReadFrom, []string{"noReadFrom", "TCPConn"}},
@@ -342,15 +335,14 @@ var hiddenTypes = map[string]struct {
 	"net/http.*readWriteCloserBody": {upgradedBody, []string{"_", "br", "ReadWriteCloser"}},
 }
 
-// knownTypes caches, by reflect.Type, the *hiddenType of a type of these packages, or nil if it is
-// none.
+// knownTypes caches, by reflect.Type, the hiding of a type of these packages.
 var knownTypes sync.Map
 
-// hidingOf returns how v hides an endpoint, or nil if it doesn't.
-func hidingOf(v any) *hiddenType {
+// hidingOf returns how v hides an endpoint, or inTheOpen if it doesn't.
+func hidingOf(v any) hiding {
 	t := reflect.TypeOf(v)
 	if t == nil {
-		return nil
+		return inTheOpen
 	}
 	star, s := "", t
 	if t.Kind() == reflect.Pointer {
@@ -358,17 +350,17 @@ func hidingOf(v any) *hiddenType {
 	}
 	pkg := s.PkgPath()
 	if s.Kind() != reflect.Struct || pkg != "net" && pkg != "os" && pkg != "net/http" {
-		return nil
+		return inTheOpen
 	}
 	if known, ok := knownTypes.Load(t); ok {
-		return known.(*hiddenType)
+		return known.(hiding)
 	}
-	var h *hiddenType
+	as := inTheOpen
 	if want, ok := hiddenTypes[pkg+"."+star+s.Name()]; ok && hasFields(s, want.fields) {
-		h = &hiddenType{as: want.as, field: len(want.fields) - 1, reader: 1}
+		as = want.as
 	}
-	knownTypes.Store(t, h)
-	return h
+	knownTypes.Store(t, as)
+	return as
 }
 
 func hasFields(s reflect.Type, names []string) bool {
@@ -384,22 +376,22 @@ func hasFields(s reflect.Type, names []string) bool {
 }
 
 // endpointOf returns the endpoint in v.
-func (h *hiddenType) endpointOf(v any) (endpoint, bool) {
+func (as hiding) endpointOf(v any) (endpoint, bool) {
 	s := reflect.Indirect(reflect.ValueOf(v))
 	if !s.IsValid() {
 		return endpoint{}, false
 	}
-	field := s.Field(h.field) // exported, though its struct is not
+	field := s.Field(s.NumField() - 1) // exported, though its struct is not
 	if !field.CanInterface() {
 		return endpoint{}, false
 	}
 	e, ok := endpointOf(field.Interface())
-	if !ok || e.hidden != inTheOpen || (h.as == upgradedBody && e.file != nil) {
+	if !ok || e.hidden != inTheOpen || (as == upgradedBody && e.file != nil) {
 		return endpoint{}, false
 	}
-	e.hidden = h.as
-	if h.as == upgradedBody {
-		e.ahead = s.Field(h.reader)
+	e.hidden = as
+	if as == upgradedBody {
+		e.ahead = s.FieldByName("br")
 	}
 	return e, true
 }
