@@ -195,7 +195,7 @@ func (t *attempt) release() {
 // accept4 accepts a connection from a socket that is ready.
 func (t *attempt) accept4(i int, r engine.Readiness) (done bool) {
 	a, l := t.acceptor, t.acceptor.listener
-	if !l.limits.AcquireFor() {
+	if !l.limits.Acquire() {
 		return false // the gate is shut now
 	}
 	t.from = unix.RawSockaddrAny{} // sockaddr.NetAddr relies on it

@@ -61,17 +61,6 @@ func (c *Config) Limits(counts *Counts, wake func()) *Limits {
 	return &Limits{max: int64(c.MaxConns), onAccept: c.OnAccept, onClose: c.OnClose, wake: wake, counts: counts}
 }
 
-// HasRoom reports whether a slot is free. If not, wake is called when a slot becomes free.
-func (l *Limits) HasRoom() bool {
-	if l == nil || l.max == 0 || !l.isFull() {
-		return true
-	}
-	if !l.full.Swap(true) {
-		l.counts.Add(LimitWaits)
-	}
-	return !l.isFull()
-}
-
 func (l *Limits) isFull() bool { return l.open.Load() >= l.max }
 
 // IsWaiting reports whether Accept is waiting for a slot because a client has come that can't have
@@ -83,11 +72,8 @@ func (l *Limits) IsWaiting() bool {
 	return !l.room.any.Load() || l.room.clientWaits()
 }
 
-// Acquire takes a slot. It returns false if no slot is free.
-func (l *Limits) Acquire() bool {
-	if l == nil {
-		return true
-	}
+// take takes a slot. It returns false if no slot is free.
+func (l *Limits) take() bool {
 	for {
 		open := l.open.Load()
 		if l.max > 0 && open >= l.max {

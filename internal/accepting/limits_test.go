@@ -31,7 +31,7 @@ func TestSlots(t *testing.T) {
 			mu.Lock()
 			wait := changed
 			mu.Unlock()
-			if !l.HasRoom() {
+			if !l.MayAccept() {
 				<-wait
 			} else if l.Acquire() {
 				return
@@ -65,7 +65,7 @@ func TestSlots(t *testing.T) {
 	}
 	waits := counts.Load(LimitWaits)
 	for range 2 { // the first call begins a wait
-		if l.HasRoom() || counts.Load(LimitWaits) != waits+1 {
+		if l.MayAccept() || counts.Load(LimitWaits) != waits+1 {
 			t.Errorf("got %d waits, want one more than %d", counts.Load(LimitWaits), waits)
 		}
 	}
@@ -85,7 +85,7 @@ func TestIsWaiting(t *testing.T) {
 	want("a free slot", l, false)
 	l.Force()
 	want("no free slot, and Accept has not looked", l, false)
-	l.HasRoom()
+	l.MayAccept()
 	want("no free slot", l, true)
 	l.Release()
 	want("a free slot again", l, false)
@@ -94,7 +94,7 @@ func TestIsWaiting(t *testing.T) {
 	want("idle connections", l, false)
 	l.MayAccept()
 	want("idle connections, and Accept has looked", l, false)
-	l.room.waits.Store(1) // as AcquireFor does for a client
+	l.room.waits.Store(1) // as Acquire does for a client
 	l.MayAccept()
 	want("a client", l, true)
 	l.room.waits.Store(2) // as after a pause
@@ -157,7 +157,7 @@ func TestNoLimits(t *testing.T) {
 		t.Fatalf("got %v, want nil", l)
 	}
 	l.Force()
-	if !l.HasRoom() || !l.Acquire() || l.WantsAddrs() || !l.Admit(netip.AddrPort{}, netip.AddrPort{}, nil) || l.Open() != 0 {
+	if !l.MayAccept() || !l.Acquire() || l.WantsAddrs() || !l.Admit(netip.AddrPort{}, netip.AddrPort{}, nil) || l.Open() != 0 {
 		t.Error("a nil *Limits refuses something")
 	}
 	l.Closed(netip.AddrPort{}, netip.AddrPort{})

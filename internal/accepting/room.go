@@ -169,17 +169,20 @@ func (l *Limits) MayAccept() bool {
 	if l.room.any.Load() && !l.room.clientWaits() {
 		return true
 	}
-	return l.HasRoom()
+	if !l.full.Swap(true) {
+		l.counts.Add(LimitWaits)
+	}
+	return !l.isFull()
 }
 
-// AcquireFor is Acquire for a client that waits: if no slot is free it closes idle connections. It
+// Acquire takes a slot for a client that waits: if no slot is free it closes idle connections. It
 // doesn't wait for them: if it returns false, MayAccept reports false until a slot may be had.
-func (l *Limits) AcquireFor() bool {
+func (l *Limits) Acquire() bool {
 	if l == nil || l.max == 0 {
-		return l.Acquire()
+		return l == nil || l.take()
 	}
 	r := &l.room
-	if l.Acquire() {
+	if l.take() {
 		if r.misses.Load() != 0 {
 			r.misses.Store(0)
 		}
@@ -190,7 +193,7 @@ func (l *Limits) AcquireFor() bool {
 		return false
 	}
 	pause := l.makeRoom()
-	if l.Acquire() {
+	if l.take() {
 		return true
 	}
 	if waits++; r.waits.CompareAndSwap(waits-1, waits) { // or another call of Accept has begun to wait

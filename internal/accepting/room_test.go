@@ -75,7 +75,7 @@ func newFull(n int, peer func(i int) string) (*Limits, *idlers) {
 func admit(t *testing.T, l *Limits, clients int) {
 	t.Helper()
 	for range clients {
-		if !l.AcquireFor() {
+		if !l.Acquire() {
 			t.Fatal("there is no room")
 		}
 	}
@@ -117,10 +117,10 @@ func TestRoomOrder(t *testing.T) {
 func TestRoomUsedSince(t *testing.T) {
 	l, s := newFull(100, apart)
 	at := func(id int) *idler { return s.all[slices.IndexFunc(s.all, func(c *idler) bool { return c.id == id })] }
-	l.AcquireFor() // picks 0 to 6
+	l.Acquire() // picks 0 to 6
 	at(1).since = monotime.Now()
 	at(2).keeps = true
-	l.AcquireFor()
+	l.Acquire()
 	s.wantClosed(t, 0, 3)
 }
 
@@ -188,7 +188,7 @@ func TestRoomDetached(t *testing.T) {
 	if ids := closed(); len(ids) != 60 || ids[19] >= 30 || ids[20] != 40 {
 		t.Errorf("got %v closed, want all idle ones then", ids)
 	}
-	if l.AcquireFor() {
+	if l.Acquire() {
 		t.Errorf("got %v closed, though each peer has no more than its share", closed())
 	}
 }
@@ -196,11 +196,11 @@ func TestRoomDetached(t *testing.T) {
 // A peer has too many detached answers for a moment: it may end some itself.
 func TestRoomDetachedSince(t *testing.T) {
 	l, first, second := newDetached()
-	l.AcquireFor() // and picks more
+	l.Acquire() // and picks more
 	own := func(c *idler) bool { return c.id < 30 && c.id >= 10 }
 	first.all, second.all = slices.DeleteFunc(first.all, own), slices.DeleteFunc(second.all, own)
 	l.room.pickedAt -= int64(excessTime)
-	l.AcquireFor()
+	l.Acquire()
 	if ids := slices.Concat(first.closed, second.closed); len(ids) != 2 || !slices.Contains(ids, 40) {
 		t.Errorf("got %v closed, want one of the peer that had more than its share, and the idle 40", ids)
 	}
@@ -210,7 +210,7 @@ func TestRoomDetachedSince(t *testing.T) {
 func TestRoomNone(t *testing.T) {
 	woken := make(chan struct{}, 10)
 	l := (&Config{MaxConns: 1}).Limits(new(Counts), func() { woken <- struct{}{} })
-	if !l.AcquireFor() || l.MayAccept() || l.AcquireFor() {
+	if !l.Acquire() || l.MayAccept() || l.Acquire() {
 		t.Fatal("without an Idler the limit is no limit")
 	}
 	s := &idlers{limits: l}
@@ -221,23 +221,23 @@ func TestRoomNone(t *testing.T) {
 	if !l.MayAccept() {
 		t.Error("a connection could be closed, and Accept does not look for clients")
 	}
-	if l.AcquireFor() {
+	if l.Acquire() {
 		t.Error("got a slot, and none was free")
 	}
 	<-woken // by the end of the pause, as late as it comes
 	s.mu.Lock()
 	busy.keeps = false
 	s.mu.Unlock()
-	for !l.AcquireFor() {
+	for !l.Acquire() {
 		<-woken
 	}
 	l.RemoveIdler(s)
 	l.Release()
-	if !l.MayAccept() || !l.AcquireFor() || l.MayAccept() {
+	if !l.MayAccept() || !l.Acquire() || l.MayAccept() {
 		t.Error("without an Idler again the limit is another")
 	}
 	var none *Limits
-	if !none.MayAccept() || !none.AcquireFor() {
+	if !none.MayAccept() || !none.Acquire() {
 		t.Error("no limits refuse a client")
 	}
 }
@@ -249,7 +249,7 @@ func TestRoomRecent(t *testing.T) {
 	for _, c := range s.all[:2] {
 		c.since = soon
 	}
-	if l.AcquireFor() {
+	if l.Acquire() {
 		t.Errorf("got %v closed, want none: the peer with more than its share has used its connections just now", s.closed)
 	}
 }
@@ -271,7 +271,7 @@ func TestRoomBusyPeer(t *testing.T) {
 		}
 	}
 	for range 60 {
-		for !l.AcquireFor() {
+		for !l.Acquire() {
 			testnet.Receive(t, "the end of a pause", woken)
 		}
 	}
@@ -298,7 +298,7 @@ func TestRoomReturningPeer(t *testing.T) {
 	}
 	since := monotime.Now() - int64(time.Second)
 	for i := range max {
-		if !l.AcquireFor() {
+		if !l.Acquire() {
 			t.Fatal("there is no room")
 		}
 		s.all = append(s.all, &idler{of: s, id: max + i, since: since, peer: netip.MustParseAddr(greedy)})
@@ -329,7 +329,7 @@ func TestRoomSlow(t *testing.T) {
 	}
 	attempt := func(want int) {
 		t.Helper()
-		if l.AcquireFor() {
+		if l.Acquire() {
 			t.Fatal("got a slot, and none was free")
 		}
 		l.MayAccept() // as Accept does
@@ -342,7 +342,7 @@ func TestRoomSlow(t *testing.T) {
 		testnet.Receive(t, "the end of a pause", woken)
 	}
 	l.Release() // of one that was closed
-	if !l.AcquireFor() {
+	if !l.Acquire() {
 		t.Fatal("got no slot, and one was free")
 	}
 	attempt(8) // 7 are closing: the next client gets one of their slots
@@ -350,7 +350,7 @@ func TestRoomSlow(t *testing.T) {
 		l.Release()
 	}
 	for range 7 {
-		l.AcquireFor()
+		l.Acquire()
 	}
 	attempt(9)
 	if got := l.counts.Load(MadeRoom); got != 9 {
@@ -359,7 +359,7 @@ func TestRoomSlow(t *testing.T) {
 	closingTime = 0 // they have gone on
 	for len(s.closed) == 9 {
 		testnet.Receive(t, "the end of a pause", woken)
-		if l.AcquireFor() {
+		if l.Acquire() {
 			t.Fatal("got a slot, and none was free")
 		}
 		l.MayAccept()

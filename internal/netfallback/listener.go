@@ -124,7 +124,7 @@ func (l *Listener) acquire() error {
 		return nil
 	}
 	_, err := l.wait(nil, func() bool {
-		for l.limits.HasRoom() {
+		for l.limits.MayAccept() {
 			if l.limits.Acquire() {
 				return true
 			}
