@@ -109,17 +109,23 @@ func (l movingListener) Settled() bool {
 
 func (l movingListener) Adopt(fd int, c seam.ConnInfo) error {
 	defer runtime.KeepAlive(l.holder)
-	if err := l.listener.adoptConn(fd, c); err != nil {
-		return &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
+	p, err := l.listener.newAdopted(fd, c)
+	if p != nil && !l.listener.adopted.addReady(p) {
+		p.c.Close()
+		err = net.ErrClosed
 	}
+	if err != nil {
+		return l.opError("adopt", err)
+	}
+	l.listener.wake()
 	return nil
 }
 
 func (l movingListener) AdoptAside(fd int, c seam.ConnInfo) (net.Conn, error) {
 	defer runtime.KeepAlive(l.holder)
 	p, err := l.listener.newAdopted(fd, c)
-	if p == nil && err != nil {
-		return nil, &net.OpError{Op: "adopt", Net: l.listener.network, Addr: l.listener.addr, Err: err}
+	if err != nil {
+		return nil, l.opError("adopt", err)
 	}
 	if p != nil {
 		if c := p.take(); c != nil {
@@ -167,20 +173,6 @@ func (l *listener) settled() bool {
 		}
 	}
 	return true
-}
-
-// adoptConn gives a connection from another process to Accept. It owns nfd.
-func (l *listener) adoptConn(nfd int, m seam.ConnInfo) error {
-	p, err := l.newAdopted(nfd, m)
-	if p == nil {
-		return err
-	}
-	if !l.adopted.addReady(p) {
-		p.c.Close()
-		return net.ErrClosed
-	}
-	l.wake()
-	return nil
 }
 
 // newAdopted makes a connection from another process's descriptor nfd, which it owns. It returns nil

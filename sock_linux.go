@@ -318,28 +318,13 @@ func dupBy(control func(func(fd uintptr)) error) (fd int, err error) {
 type rawConn struct{ c *Conn }
 
 func (r rawConn) Control(f func(fd uintptr)) error {
-	err := r.c.sock.fd.RawControl(f)
-	if err != nil {
-		err = r.c.localOpError("raw-control", err)
-	}
-	runtime.KeepAlive(r.c)
-	return err
+	return r.c.doneHere("raw-control", r.c.sock.RawControl(f))
 }
 
 func (r rawConn) Read(f func(fd uintptr) (done bool)) error {
-	err := r.c.sock.fd.RawRead(f)
-	if err != nil {
-		err = r.c.opError("raw-read", err)
-	}
-	runtime.KeepAlive(r.c)
-	return err
+	return r.c.done("raw-read", r.c.sock.RawRead(f))
 }
 
 func (r rawConn) Write(f func(fd uintptr) (done bool)) error {
-	err := r.c.sock.fd.RawWrite(f)
-	if err != nil {
-		err = r.c.opError("raw-write", err)
-	}
-	runtime.KeepAlive(r.c)
-	return err
+	return r.c.done("raw-write", r.c.sock.RawWrite(f))
 }
