@@ -222,13 +222,3 @@ func (d *Dialer) netDialer() *net.Dialer {
 	}
 	return nd
 }
-
-// takeOver makes a Conn of package net's connection. It closes that connection unless it succeeds
-// and keep is set.
-func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (*Conn, error) {
-	c, err := d.fromNet(network, nc, keep)
-	if err != nil {
-		return nil, &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: nc.RemoteAddr(), Err: err}
-	}
-	return c, nil
-}

@@ -35,16 +35,19 @@ func (d *Dialer) release() {
 	}
 }
 
-// fromNet makes a Conn of a duplicate of nc's descriptor, since package net never gives a descriptor
+// takeOver makes a Conn of a duplicate of nc's descriptor, since package net never gives a descriptor
 // away. It closes nc unless it succeeds and keep is set. The duplicate is the same open file,
 // connected, with all its options; closing nc only takes it out of the runtime's poller.
 //
 // It fails if the process is out of descriptors or memory. The peer then sees a connection that is
 // closed at once.
-func (d *Dialer) fromNet(network string, nc net.Conn, keep bool) (c *Conn, err error) {
+func (d *Dialer) takeOver(network string, nc net.Conn, keep bool) (c *Conn, err error) {
 	defer func() {
 		if !keep || err != nil {
 			nc.Close()
+		}
+		if err != nil {
+			err = &net.OpError{Op: "dial", Net: network, Source: d.LocalAddr, Addr: nc.RemoteAddr(), Err: err}
 		}
 	}()
 	group, err := acquireGroup((*engine.Group)(d.Group))

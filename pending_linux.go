@@ -221,15 +221,9 @@ func (a *acceptor) takeProxied(nfd, index int, from *unix.RawSockaddrAny) (*Conn
 		c.Close()
 		return nil, net.ErrClosed
 	}
-	p.await()
-	return nil, nil
-}
-
-// await registers the callback for the rest of the header.
-func (p *pendingConn) await() {
-	fd := p.c.sock.fd
-	_ = fd.SetReadDeadline(time.Now().Add(p.a.listener.proxy.Timeout)) // fails if it is closed; so does arm
+	_ = c.sock.SetReadDeadline(time.Now().Add(l.proxy.Timeout)) // fails if it is closed; so does arm
 	p.arm()
+	return nil, nil
 }
 
 // arm waits for more of the header.

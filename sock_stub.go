@@ -154,8 +154,8 @@ func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
 // netConn returns package net's connection, which package net recognizes.
 func (s *sock) netConn() net.Conn { return s.streamConn }
 
-// fromNet makes a Conn of package net's connection, which stays as it is.
-func (d *Dialer) fromNet(_ string, nc net.Conn, _ bool) (*Conn, error) { return newConn(nc), nil }
+// takeOver makes a Conn of package net's connection, which stays as it is.
+func (d *Dialer) takeOver(_ string, nc net.Conn, _ bool) (*Conn, error) { return newConn(nc), nil }
 
 func (d *Dialer) hold(string) error { return nil }
 func (d *Dialer) release()          {}
