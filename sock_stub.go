@@ -121,12 +121,6 @@ func (s *sock) ReadReady(lend func() []byte, takeBack func()) (int, error) {
 
 func (s *sock) writeBuffers(v *net.Buffers) (int64, error) { return v.WriteTo(s.streamConn) }
 
-// onlyWriter and onlyReader hide a connection's other methods from io.Copy.
-type (
-	onlyWriter struct{ io.Writer }
-	onlyReader struct{ io.Reader }
-)
-
 // readFrom is package net's for TCP, which knows how to move bytes without a copy on each platform.
 // A *net.UnixConn's method of that name is about packets; io.Copy with a *net.UnixConn does the
 // same as here, with the same errors.
@@ -137,7 +131,7 @@ func (s *sock) readFrom(_ *Conn, r io.Reader) (int64, error) {
 	if s.tcp != nil {
 		return s.tcp.ReadFrom(r)
 	}
-	return io.Copy(onlyWriter{s.streamConn}, r)
+	return io.Copy(struct{ io.Writer }{s.streamConn}, r) // without its other methods
 }
 
 // writeTo is package net's for TCP.
@@ -148,7 +142,7 @@ func (s *sock) writeTo(_ *Conn, w io.Writer) (int64, error) {
 	if s.tcp != nil {
 		return s.tcp.WriteTo(w)
 	}
-	return io.Copy(w, onlyReader{s.streamConn})
+	return io.Copy(w, struct{ io.Reader }{s.streamConn})
 }
 
 // netConn returns package net's connection, which package net recognizes.

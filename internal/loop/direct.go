@@ -104,7 +104,7 @@ func (d *direct) begin(f *FD) bool {
 	case d.waiter.Load() != nil, f.rd.state.Load()&watchesRoom != 0:
 		return false
 	case d.masked.Load() == nil:
-		if f.loop.poller.mask(int(f.sysfd), f.token) != 0 {
+		if f.loop.poller.change(int(f.sysfd), f.token, toMasked) != 0 {
 			return false
 		}
 		d.masked.Store(f)
@@ -173,19 +173,18 @@ func (f *FD) expose() {
 	defer d.mu.Unlock()
 	switch {
 	case d.masked.Load() != f || d.waiter.Load() != nil:
-	case f.loop.poller.unmask(int(f.sysfd), f.token) == 0:
+	case f.loop.poller.change(int(f.sysfd), f.token, toReads) == 0:
 		d.masked.Store(nil)
 	default:
 		f.loop.Submit(f.expose) // again and again, until it succeeds
 	}
 }
 
-// watchWrites extends the registration of f by room to write, as the poller's method does, and unmasks
-// f.
+// watchWrites extends the registration of f by room to write, and unmasks f.
 func (d *direct) watchWrites(f *FD) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if errno := f.loop.poller.watchWrites(int(f.sysfd), f.token); errno != 0 {
+	if errno := f.loop.poller.change(int(f.sysfd), f.token, toWrites); errno != 0 {
 		return os.NewSyscallError("epoll_ctl", errno)
 	}
 	f.rd.state.Or(watchesRoom)

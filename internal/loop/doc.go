@@ -23,11 +23,9 @@
 //
 // # Waiting
 //
-// By default no thread of the engine ever sleeps in epoll_wait. A loop's epoll descriptor is itself
-// registered with the Go runtime's poller, which uses epoll too. When one of the loop's descriptors
-// becomes ready, the epoll descriptor becomes readable, and the runtime wakes the loop's goroutine,
-// which polls without blocking. See [Strategy] for the alternative and docs/decisions for the
-// measurements.
+// By default no thread of the engine ever sleeps in epoll_wait: the Go runtime's poller, itself an epoll,
+// watches a loop's epoll descriptor, and wakes the loop's goroutine, which polls without blocking.
+// docs/decisions/waiting.md has the alternative, [Thread], and the measurements.
 //
 // # Platforms
 //

@@ -263,21 +263,17 @@ func (p *poller) add(fd int, t token) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, interest, t)
 }
 
-// watchWrites adds the event for room to write. Present readiness counts as an edge, as with unmask.
-func (p *poller) watchWrites(fd int, t token) syscall.Errno {
-	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest|unix.EPOLLOUT, t)
+// change changes the events of fd to those that concern reading, or to others below. The kernel checks
+// the descriptor again, so its present readiness counts as an edge.
+func (p *poller) change(fd int, t token, to uint32) syscall.Errno {
+	return p.ctl(unix.EPOLL_CTL_MOD, fd, to, t)
 }
 
-// mask ends the events of fd, except errors and hang-ups.
-func (p *poller) mask(fd int, t token) syscall.Errno {
-	return p.ctl(unix.EPOLL_CTL_MOD, fd, unix.EPOLLET, t)
-}
-
-// unmask undoes mask. The kernel checks the descriptor again, so its present readiness counts as an
-// edge.
-func (p *poller) unmask(fd int, t token) syscall.Errno {
-	return p.ctl(unix.EPOLL_CTL_MOD, fd, interest, t)
-}
+const (
+	toReads  = interest
+	toWrites = interest | unix.EPOLLOUT // and reads
+	toMasked = unix.EPOLLET             // errors and hang-ups only
+)
 
 // sleep blocks its thread until fd has an event, which it returns, or the loop was woken by wake, or
 // directTime has passed. again says that a signal came first.

@@ -16,7 +16,11 @@ type eventArray struct{}
 
 func (a *eventArray) event(int) (token, Readiness) { return token{}, 0 }
 
-const closeIsExpensive = false
+const (
+	closeIsExpensive = false
+
+	toReads, toWrites, toMasked = 0, 0, 0
+)
 
 var wakeToken = token{slot: ^uint32(0), gen: ^uint32(0)}
 
@@ -32,12 +36,10 @@ func (p *poller) poll(*eventArray) (int, bool)         { return 0, false }
 func (p *poller) glance(*eventArray) int               { return 0 }
 func (p *poller) linger(*eventArray) int               { return 0 }
 func (p *poller) add(int, token) syscall.Errno         { return syscall.ENOSYS }
-func (p *poller) watchWrites(int, token) syscall.Errno { return syscall.ENOSYS }
+func (p *poller) change(int, token, int) syscall.Errno { return syscall.ENOSYS }
 func (p *poller) del(int)                              {}
 func (p *poller) wake()                                {}
 func (p *poller) awake()                               {}
-func (p *poller) mask(int, token) syscall.Errno        { return syscall.ENOSYS }
-func (p *poller) unmask(int, token) syscall.Errno      { return syscall.ENOSYS }
 func (p *poller) sleep(int) (Readiness, bool)          { return 0, false }
 
 func pinThread(int) {}
