@@ -70,32 +70,26 @@ func (s *sock) Loop() *engine.Loop                   { return nil }
 
 func (s *sock) rawConn(*Conn) (syscall.RawConn, error) { return s.SyscallConn() }
 
-func (s *sock) setNoDelay(on bool) error {
-	return s.onTCP(func(c *net.TCPConn) error { return c.SetNoDelay(on) })
-}
-
-func (s *sock) setLinger(sec int) error {
-	return s.onTCP(func(c *net.TCPConn) error { return c.SetLinger(sec) })
-}
-
-func (s *sock) setKeepAlive(on bool) error {
-	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAlive(on) })
-}
-
+func (s *sock) setNoDelay(on bool) error   { return onTCP(s, (*net.TCPConn).SetNoDelay, on) }
+func (s *sock) setLinger(sec int) error    { return onTCP(s, (*net.TCPConn).SetLinger, sec) }
+func (s *sock) setKeepAlive(on bool) error { return onTCP(s, (*net.TCPConn).SetKeepAlive, on) }
 func (s *sock) setKeepAlivePeriod(d time.Duration) error {
-	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAlivePeriod(d) })
+	return onTCP(s, (*net.TCPConn).SetKeepAlivePeriod, d)
 }
-
 func (s *sock) setKeepAliveConfig(config net.KeepAliveConfig) error {
-	return s.onTCP(func(c *net.TCPConn) error { return c.SetKeepAliveConfig(config) })
+	return onTCP(s, (*net.TCPConn).SetKeepAliveConfig, config)
 }
 
 // onTCP makes a call that package net has for TCP connections only.
-func (s *sock) onTCP(set func(*net.TCPConn) error) error {
+func onTCP[T any](s *sock, set func(*net.TCPConn, T) error, value T) error {
 	if s.tcp == nil {
-		return &net.OpError{Op: "set", Net: s.network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errors.ErrUnsupported}
+		return s.unsupported("set")
 	}
-	return set(s.tcp)
+	return set(s.tcp, value)
+}
+
+func (s *sock) unsupported(op string) error {
+	return &net.OpError{Op: op, Net: s.network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errors.ErrUnsupported}
 }
 
 func (s *sock) multipathTCP() bool {
@@ -106,9 +100,7 @@ func (s *sock) multipathTCP() bool {
 	return is && err == nil
 }
 
-func (s *sock) tcpInfo() (TCPInfo, error) {
-	return TCPInfo{}, &net.OpError{Op: "get", Net: s.network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: errors.ErrUnsupported}
-}
+func (s *sock) tcpInfo() (TCPInfo, error) { return TCPInfo{}, s.unsupported("get") }
 
 // ReadReady can't wait for readiness, so it needs the memory while it waits.
 func (s *sock) ReadReady(lend func() []byte, takeBack func()) (int, error) {

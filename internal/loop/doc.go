@@ -23,9 +23,9 @@
 //
 // # Waiting
 //
-// By default no thread of the engine ever sleeps in epoll_wait: the Go runtime's poller, itself an epoll,
-// watches a loop's epoll descriptor, and wakes the loop's goroutine, which polls without blocking.
-// docs/decisions/waiting.md has the alternative, [Thread], and the measurements.
+// By default no thread of the engine ever sleeps in epoll_wait: the Go runtime's poller, itself an
+// epoll, watches a loop's epoll descriptor, and wakes the loop's goroutine, which polls without
+// blocking. docs/decisions/waiting.md has the alternative, [Thread], and the measurements.
 //
 // # Platforms
 //

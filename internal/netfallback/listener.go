@@ -229,26 +229,21 @@ func (l *Listener) acceptFrom(s Socket) {
 
 // takeHeader waits until one more header may be awaited, or reports false when the listener is closed.
 func (l *Listener) takeHeader() bool {
+	const pause = 10 * time.Millisecond // all may be waiting for Accept, not for a header
 	for {
-		select {
-		case l.headers <- struct{}{}:
-			return true
-		default:
-		}
 		select {
 		case l.headers <- struct{}{}:
 			return true
 		case <-l.done:
 			return false
-		case <-time.After(l.makeRoom()):
+		case <-time.After(pause):
+			l.makeRoom()
 		}
 	}
 }
 
-// makeRoom closes the connection whose header has been awaited for longest, if that is too long. It
-// returns the time until the next attempt.
-func (l *Listener) makeRoom() time.Duration {
-	const pauseMin = 10 * time.Millisecond // all may be waiting for Accept, not for a header
+// makeRoom closes the connection whose header has been awaited for longest, if that is too long.
+func (l *Listener) makeRoom() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var oldest net.Conn
@@ -257,16 +252,11 @@ func (l *Listener) makeRoom() time.Duration {
 			oldest = c
 		}
 	}
-	if oldest == nil {
-		return pauseMin
-	}
-	left := l.silentMin - time.Since(l.mu.awaited[oldest])
-	if left <= 0 {
+	if oldest != nil && time.Since(l.mu.awaited[oldest]) >= l.silentMin {
 		delete(l.mu.awaited, oldest)
 		oldest.Close()
 		l.counts.Add(accepting.MadeRoom)
 	}
-	return max(left, pauseMin)
 }
 
 // deliver passes a result to Accept. If the listener is closed first, it closes the connection and

@@ -16,9 +16,6 @@ import (
 // errUrgent is why a transfer ends at a mark in the stream that is not its end.
 var errUrgent = errors.New("zerocopy: splice stopped at urgent data")
 
-// drainByCopyBytes is the size of the buffer by which a pipe is emptied that can't be spliced from.
-const drainByCopyBytes = 32 << 10
-
 // Small messages are copied. That takes two system calls a message; with splice it is three, since
 // a splice that moved little does not mean that nothing is left, as it does for a read (epoll(7),
 // "Questions and answers", 9). Measured: a fifth less CPU time at 128 bytes, a tenth at 4 KiB.
@@ -281,7 +278,7 @@ func (t *splicing) pump(out uintptr) (done bool) {
 // take it otherwise, and src can't have it back.
 func (t *splicing) drainByCopy(out int) (done bool) {
 	if t.buf == nil {
-		t.buf = make([]byte, drainByCopyBytes)
+		t.buf = make([]byte, copyBytes)
 	}
 	for t.failed == nil && t.buffered() > 0 {
 		if len(t.pending) == 0 {
