@@ -228,6 +228,25 @@ func TestSaves(t *testing.T) {
 	}
 }
 
+// TestLargeStates: conversations whose states don't fit into one batch go in several.
+func TestLargeStates(t *testing.T) {
+	p := newPlace(t).serve()
+	p.save = func(*chat) ([]byte, error) { return make([]byte, StateMax), nil }
+	for i := range 3 {
+		p.join(fmt.Sprint(i)).ask("one")
+	}
+	batches, follow := 0, true
+	p.mustLeave(nil, func(batch []handover.CarriedConn, more bool) error {
+		if batches, follow = batches+1, more; len(batch) != 1 {
+			t.Errorf("got a batch of %d, want 1", len(batch))
+		}
+		return nil
+	})
+	if batches != 3 || follow {
+		t.Errorf("got %d batches, others follow the last one: %t, want 3", batches, follow)
+	}
+}
+
 // TestSaveFails: a Save that panics or hangs holds up no other conversation. The first ends its own;
 // after the second the conversation goes on.
 func TestSaveFails(t *testing.T) {

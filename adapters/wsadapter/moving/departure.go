@@ -90,12 +90,10 @@ func (d *departure) giveResting() error {
 		saved := d.save(left[:n])
 		left = left[n:]
 		for len(saved) > 0 {
-			n := fit(saved)
-			more := n < len(saved) || len(left) > 0 || len(d.resting()) > n
-			if err := d.giveBatch(saved[:n], more); err != nil {
+			var err error
+			if saved, err = d.giveBatch(saved, len(left) > 0); err != nil {
 				return err
 			}
-			saved = saved[n:]
 		}
 		if len(left) == 0 {
 			left = d.resting()
@@ -108,23 +106,16 @@ func (d *departure) giveResting() error {
 	return d.give(nil, false)
 }
 
-// fit returns how many of the saved conversations a batch has room for.
-func fit(saved []*saveCall) (n int) {
-	bytes := 0
-	for _, s := range saved {
+// giveBatch seals and gives as many of the saved conversations as a batch has room for, and returns the
+// rest. others says that more are about to be saved.
+func (d *departure) giveBatch(saved []*saveCall, others bool) (rest []*saveCall, err error) {
+	var batch []handover.CarriedConn
+	var sealed []*conn
+	for bytes := 0; len(saved) > 0; saved = saved[1:] {
+		s := saved[0]
 		if bytes += len(s.packed); bytes > handover.CarriedBytesMax {
 			break
 		}
-		n++
-	}
-	return n
-}
-
-// giveBatch seals conversations and gives them.
-func (d *departure) giveBatch(saved []*saveCall, more bool) error {
-	var batch []handover.CarriedConn
-	var sealed []*conn
-	for _, s := range saved {
 		if !s.conn.seal() {
 			s.conn.resume(lookPause)
 			continue
@@ -133,14 +124,15 @@ func (d *departure) giveBatch(saved []*saveCall, more bool) error {
 		batch = append(batch, handover.CarriedConn{Conn: s.conn.plain, State: s.packed})
 	}
 	if len(batch) == 0 {
-		return nil
+		return saved, nil
 	}
-	err := d.give(batch, more)
+	more := others || len(d.resting()) > 0
+	err = d.give(batch, more)
 	for _, c := range sealed {
 		c.unseal(err == nil)
 	}
 	d.more = err == nil && more
-	return err
+	return saved, err
 }
 
 // end resumes all conversations that rest, and counts those that stay.
