@@ -28,6 +28,7 @@ type stage struct {
 	child   *child     // the server under test; nil if that is a Program
 	load    *child
 	loadOn  *cpuSet // nil: all
+	warmUp  bool    // see idleMemory
 	job     scenario.Scenario
 	ops     int64 // that the load has done, also outside the window
 
@@ -37,7 +38,7 @@ type stage struct {
 
 // sample takes one sample of s on arm. The rate is for an open loop; 0 means a closed loop.
 func (r *runner) sample(ctx context.Context, s *scenario.Scenario, arm *Arm, rate float64) (sample Sample, err error) {
-	st := &stage{ctx: ctx, r: r, job: *s}
+	st := &stage{ctx: ctx, r: r, job: *s, warmUp: arm.Program == nil}
 	defer st.tearDown()
 	if st.startServers(arm); st.err != nil {
 		return sample, st.err
@@ -284,10 +285,10 @@ func (st *stage) usageBehind() time.Duration {
 // the first requests of a process allocate once must not count as memory of the connections.
 const idleWarmup = 100 * time.Millisecond
 
-// idleMemory measures the memory of idle connections. A Program, which doesn't collect its garbage
-// before, is not warmed up: the garbage would have room for thousands.
+// idleMemory measures the memory of idle connections. An arm's Program is not warmed up: it doesn't
+// collect its garbage before, which would have room for thousands.
 func (st *stage) idleMemory() map[string]float64 {
-	if st.child != nil {
+	if st.warmUp {
 		st.runPhase(idleWarmup, 0, 1)
 	}
 	if st.err != nil {
