@@ -206,7 +206,7 @@ var attacks = []attack{
 		handler: func(a *arena) Handler {
 			return &handler{open: a.open, data: func(c *Conn, p []byte) int {
 				c.SetTimeout(ReadIdleTimeout(time.Hour))
-				if t, ok := c.User().(Timer); ok {
+				if t, ok := c.User().(*Timer); ok {
 					t.Stop()
 				}
 				c.SetUser(c.AfterFunc(time.Hour, func() {}))

@@ -144,8 +144,8 @@ func TestAfter(t *testing.T) {
 		if !c.AfterFunc(0, func() { t.Error("a stopped timer fired") }).Stop() {
 			t.Error("Stop: got false for a timer that waits")
 		}
-		if new(Timer).Stop() {
-			t.Error("Stop: got true for a zero Timer")
+		if (*Timer)(nil).Stop() {
+			t.Error("Stop: got true for a nil Timer")
 		}
 		c.AfterFunc(time.Millisecond, func() {
 			c.Write([]byte("tick"))

@@ -368,35 +368,33 @@ func (k *clock) hold(now int64) {
 }
 
 // Timer is a call of AfterFunc that is to come.
-type Timer struct{ call *laterCall }
-
-// laterCall is a call of AfterFunc. The first to set settled decides, the call or Stop: the engine's
-// timer alone can't tell, since between its end and the call the function waits in the loop's queue.
-type laterCall struct {
+type Timer struct {
+	// The first to set settled decides, the call or Stop. The engine's timer alone can't tell: between its
+	// end and the call the function waits in the loop's queue.
 	settled atomic.Bool
 	timer   timer
 }
 
 // Stop prevents the call, and reports whether it did: false means that the function has been called,
-// or was stopped before. It is safe for concurrent use. On a zero Timer it does nothing.
-func (t Timer) Stop() bool {
-	if t.call == nil || t.call.settled.Swap(true) {
+// or was stopped before. It is safe for concurrent use. On a nil Timer it does nothing.
+func (t *Timer) Stop() bool {
+	if t == nil || t.settled.Swap(true) {
 		return false
 	}
-	t.call.timer.Stop()
+	t.timer.Stop()
 	return true
 }
 
 // AfterFunc runs f on the connection's loop once d has passed, a few milliseconds late at most,
 // unless the connection is closed or hijacked by then. It does not wait. Until then c stays in memory,
 // even when it has ended: stop a timer that is far off in Close, and before Hijack.
-func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
+func (c *Conn) AfterFunc(d time.Duration, f func()) *Timer {
 	if f == nil {
 		panic("reactor: AfterFunc was called with a nil function")
 	}
-	call := new(laterCall)
-	call.timer = c.loop.engine.AfterFunc(d, func() {
-		if c.hungUp || c.lingering || c.phase != open && c.phase != ending || call.settled.Swap(true) {
+	t := new(Timer)
+	t.timer = c.loop.engine.AfterFunc(d, func() {
+		if c.hungUp || c.lingering || c.phase != open && c.phase != ending || t.settled.Swap(true) {
 			return
 		}
 		c.loop.begin()
@@ -404,5 +402,5 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) Timer {
 		c.call("AfterFunc", f)
 		c.leave()
 	})
-	return Timer{call}
+	return t
 }

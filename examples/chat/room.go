@@ -29,8 +29,8 @@ type room struct {
 // member is a connection, and its context.
 type member struct {
 	conn  *reactor.Conn
-	queue []*message    // messages that wait until it has read most of those before
-	timer reactor.Timer // runs while there are any
+	queue []*message     // messages that wait until it has read most of those before
+	timer *reactor.Timer // runs while there are any
 }
 
 // message is the lines that came from a client together. It isn't read until each member has them, or
