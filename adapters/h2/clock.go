@@ -147,7 +147,7 @@ func (c *Conn) dueLocked(what due) {
 	case leaves:
 		c.leaveLocked()
 	case notBegun:
-		countTimeout(c.workers.counts, timeoutBegin)
+		c.workers.counts.Add(timeoutBegin, 1)
 		c.giveUpLocked()
 	case agedOut:
 		end := c.clock.makeEnding()
@@ -173,7 +173,7 @@ func (c *Conn) dueLocked(what due) {
 		c.clock.quietAt = 0
 		c.drainLocked(idled) // a stream that the client opens at this moment is served
 	case noPong:
-		countTimeout(c.workers.counts, timeoutPing)
+		c.workers.counts.Add(timeoutPing, 1)
 		c.giveUpLocked()
 	case silent:
 		c.pingLocked(alivePing)

@@ -55,9 +55,9 @@ const (
 	countLargeHeaders
 	countStalls
 	countBreaches
-	countAttacks                                           // from here by the limit
-	countTimeouts = countAttacks + counter(len(limits))    // from here by the kind
-	counterCount  = countTimeouts + counter(timeoutsCount) // how many there are
+	countAttacks                                               // from here by the limit
+	countTimeouts = countAttacks + counter(len(limits))        // from here by the kind
+	counterCount  = countTimeouts + counter(len(timeoutNames)) // how many there are
 )
 
 // limits are the names of the core's limits.
@@ -68,23 +68,14 @@ var limits = [...]string{
 	http2.AnswerLimit - 1: "unread_answers",
 }
 
-// timeout is what a client has not done in time.
-type timeout uint8
-
+// What a client has not done in time.
 const (
-	timeoutBegin timeout = iota // its preface and SETTINGS: Config.BeginTimeout
-	timeoutRead                 // read what it was sent: Config.WriteTimeout
-	timeoutPing                 // answer a PING: Config.PingTimeout
-
-	timeoutsCount = iota
+	timeoutBegin = countTimeouts + iota // sent its preface and SETTINGS: Config.BeginTimeout
+	timeoutRead                         // read what it was sent: Config.WriteTimeout
+	timeoutPing                         // answered a PING: Config.PingTimeout
 )
 
-// countTimeout counts a client that was too slow.
-func countTimeout(counts counters.Cell[counter], kind timeout) {
-	counts.Add(countTimeouts+counter(kind), 1)
-}
-
-var timeoutNames = [timeoutsCount]string{"begin", "read", "ping"}
+var timeoutNames = [...]string{"begin", "read", "ping"}
 
 // sums are the sums of all counters.
 type sums []int64
@@ -111,7 +102,7 @@ func (t sums) stats() Stats {
 		Stalls:          n(countStalls),
 		Breaches:        n(countBreaches),
 		Attacks:         make(map[string]uint64, len(limits)),
-		Timeouts:        make(map[string]uint64, timeoutsCount),
+		Timeouts:        make(map[string]uint64, len(timeoutNames)),
 	}
 	for i, name := range limits {
 		s.Attacks[name] = n(countAttacks + counter(i))

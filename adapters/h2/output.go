@@ -159,7 +159,7 @@ func (c *Conn) writeLocked(n int, memory pool.Growable, write func(ends *atomic.
 		return true
 	}
 	if below.IsTimeout(err) && c.phase != closed {
-		countTimeout(c.workers.counts, timeoutRead)
+		c.workers.counts.Add(timeoutRead, 1)
 	}
 	c.side.writeFailed(c, err)
 	return false
@@ -296,7 +296,7 @@ func (c *Conn) checkTaking() {
 // stalledLocked is for a client that has taken nothing for WriteTimeout.
 func (t *taking) stalledLocked(c *Conn) {
 	if c.phase == alive {
-		countTimeout(c.workers.counts, timeoutRead)
+		c.workers.counts.Add(timeoutRead, 1)
 	}
 	if c.phase != alive || !c.core.Settled() {
 		c.failLocked(errNotTaken)
