@@ -113,7 +113,6 @@ type itemKind uint8
 
 const (
 	itemTurn   itemKind = iota // read what is there
-	itemAlarm                  // the same, after what is due
 	itemStream                 // call a handler
 	itemFlush                  // send the output
 	itemTaking                 // see whether the client takes it

@@ -2,7 +2,6 @@ package h2
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"time"
 
@@ -14,10 +13,7 @@ import (
 
 func (it item) work() {
 	switch it.kind {
-	case itemTurn, itemAlarm:
-		if it.kind == itemAlarm {
-			it.c.alarm() // as read would, whose error has addresses: a system call
-		}
+	case itemTurn:
 		if s := takeTurn(it.c).run(); s != nil {
 			item{c: it.c, s: s}.serve() // here and not in turn, whose frame would stay below a handler that waits
 		}
@@ -99,13 +95,7 @@ type waker Conn
 
 // OnReadable is called when there is something to read, when the alarm's time has come, and when
 // the connection was closed.
-func (w *waker) OnReadable(err error) {
-	kind := itemTurn
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		kind = itemAlarm
-	}
-	w.workers.Serve(item{c: (*Conn)(w), kind: kind})
-}
+func (w *waker) OnReadable(error) { w.workers.Serve(item{c: (*Conn)(w)}) }
 
 // OffLoop allows a worker that visits a loop to call OnReadable.
 func (w *waker) OffLoop() {}
