@@ -94,11 +94,6 @@ func (s *Server) left() int64 {
 	return n
 }
 
-func (s *Server) installHandler() {
-	s.user.handler = s.srv.Handler
-	s.srv.Handler = closingHandler{s}
-}
-
 // closingHandler is the http.Server's Handler, before the user's. It makes the last answer of a
 // connection say so.
 type closingHandler struct{ server *Server }

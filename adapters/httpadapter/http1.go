@@ -6,20 +6,19 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/h1"
 )
 
-// http1Host is a call as the h1.Host of its connections.
-type http1Host struct{ *serveCall }
+// This file has what a call is to its connections of HTTP/1: an h1.Host.
 
 // Introduce calls the user's ConnContext and ConnState for one connection of the call after the other,
 // as net/http does.
-func (h http1Host) Introduce(c *h1.Conn) {
-	user := &h.server.user
+func (call *serveCall) Introduce(c *h1.Conn) {
+	user := &call.server.user
 	if user.connContext == nil && user.connState == nil {
 		return
 	}
-	h.introducing.Lock()
-	defer h.introducing.Unlock()
+	call.introducing.Lock()
+	defer call.introducing.Unlock()
 	if user.connContext != nil {
-		ctx := user.connContext(h.ctx, c.Identity())
+		ctx := user.connContext(call.ctx, c.Identity())
 		if ctx == nil {
 			panic("ConnContext returned nil")
 		}
@@ -31,22 +30,21 @@ func (h http1Host) Introduce(c *h1.Conn) {
 	}
 }
 
-func (h http1Host) Begins() bool {
-	if h.ended.Load() {
+func (call *serveCall) Begins() bool {
+	if call.ended.Load() {
 		return false
 	}
-	if h.keepAlivesOff.Load() {
-		h.askKeepAlives()
+	if call.keepAlivesOff.Load() {
+		call.askKeepAlives()
 	}
 	return true
 }
 
-func (h http1Host) Ended() bool    { return h.ended.Load() }
-func (h http1Host) Draining() bool { return h.server.draining.Load() }
-func (h http1Host) Left()          { h.release() }
+func (call *serveCall) Ended() bool    { return call.ended.Load() }
+func (call *serveCall) Draining() bool { return call.server.draining.Load() }
+func (call *serveCall) Left()          { call.release() }
 
-func (h http1Host) Switch(c *h1.Conn, unread []byte) {
-	call := h.serveCall
+func (call *serveCall) Switch(c *h1.Conn, unread []byte) {
 	tc := c.TLS()
 	switch {
 	case call.streams != nil && (tc == nil || call.server.allowsHTTP2(tc.ConnectionState())):
@@ -58,4 +56,4 @@ func (h http1Host) Switch(c *h1.Conn, unread []byte) {
 	}
 }
 
-func callOf(c *h1.Conn) *serveCall { return c.Host().(http1Host).serveCall }
+func callOf(c *h1.Conn) *serveCall { return c.Host().(*serveCall) }

@@ -36,7 +36,7 @@ func (call *serveCall) newStreams() *h2.Server {
 		s.logf("httpadapter: HTTP/2 is not served by percore, and each connection that waits has a goroutine: %s", why)
 		return nil
 	}
-	own, config := &httpstream.Handler{HTTP: s.srv, Host: http2Host{call}}, s.http2Config()
+	own, config := &httpstream.Handler{HTTP: s.srv, Host: call}, s.http2Config()
 	if h := s.streamHandler(); h != nil {
 		config.Resets, config.Log = streamHandlerResets, slog.New(errorLog{server: call.server})
 		config.AnyTarget = true // and shared is as strict as HTTP with what isn't the StreamHandler's
@@ -94,15 +94,12 @@ func (s *Server) http2Config() h2.Config {
 	return c
 }
 
-// http2Host is a call as the httpstream.Host of its streams.
-type http2Host struct{ *serveCall }
-
-func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
+// ConnState and CountDetached are for the call as an httpstream.Host.
+func (call *serveCall) ConnState(c *h2.Conn, state http.ConnState) {
 	own := c.User().(*h1.Conn)
 	if !own.ReportSafely(state) {
 		_ = c.Close()
 	}
-	call := callOf(own)
 	switch {
 	case state == http.StateClosed:
 		call.release()
@@ -111,7 +108,7 @@ func (h http2Host) ConnState(c *h2.Conn, state http.ConnState) {
 	}
 }
 
-func (h http2Host) CountDetached(by int64) { h.server.counts.Add(h1.CountDetached, by) }
+func (call *serveCall) CountDetached(by int64) { call.server.counts.Add(h1.CountDetached, by) }
 
 // allowsHTTP2 reports whether a handshake has agreed on HTTP/2 with a version and cipher suite that
 // allow it.

@@ -87,7 +87,7 @@ func (s *Server) newServeCall(l net.Listener, tlsConfig *tls.Config) *serveCall 
 		}
 	}
 	config := h1.Config{
-		Host: http1Host{call}, HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
+		Host: call, HTTP: s.srv, ConnState: s.user.connState, Context: call.ctx,
 		FieldsMax: fieldsMax(s.srv), BeginTime: s.beginTime, Handshakes: s.newHandshakes(), Counts: s.counters.Cells,
 	}
 	if call.keeps {

@@ -263,8 +263,10 @@ func (s *Server) install() {
 	s.keeps = canPark && !features.HTTPIsNet() && !monotime.InBubble()
 	s.installAge()
 	_, s.ownH2 = s.srv.TLSNextProto["h2"] // before net/http sets it up
-	s.user = hooks{connState: s.srv.ConnState, connContext: s.srv.ConnContext, baseContext: s.srv.BaseContext}
-	s.installHandler()
+	s.user = hooks{
+		connState: s.srv.ConnState, connContext: s.srv.ConnContext, baseContext: s.srv.BaseContext, handler: s.srv.Handler,
+	}
+	s.srv.Handler = closingHandler{s}
 	s.srv.ConnState = s.connState
 	if s.user.connContext != nil {
 		s.srv.ConnContext = s.connContext
