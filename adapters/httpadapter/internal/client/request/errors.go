@@ -9,8 +9,6 @@ var (
 
 	// ErrBodyUnread is for a Read of the body's that has ended its goroutine.
 	ErrBodyUnread = errors.New("net/http: reading the request's body has ended the goroutine")
-
-	errCannotRewind = errors.New("net/http: cannot rewind body after connection loss")
 )
 
 // LimitError is the error once a time limit has passed: a net.Error whose text it is.

@@ -40,13 +40,10 @@ func (r *Request) CloseBody() {
 	}
 }
 
-// Rewind prepares the body to be sent once more.
+// Rewind prepares the body to be sent once more. A body that was read must have a GetBody.
 func (r *Request) Rewind() (err error) {
 	if r.Body == nil || !r.BodyRead {
 		return nil
-	}
-	if r.Req.GetBody == nil {
-		return errCannotRewind
 	}
 	if r.Body, err = r.Req.GetBody(); err != nil {
 		return err
