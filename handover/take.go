@@ -118,10 +118,8 @@ func (s *successor) offer(name string) *offered {
 	if s == nil {
 		return nil
 	}
-	for _, l := range s.listeners {
-		if l.Name == name {
-			return l
-		}
+	if i := slices.IndexFunc(s.listeners, func(l *offered) bool { return l.Name == name }); i >= 0 {
+		return s.listeners[i]
 	}
 	return nil
 }
@@ -162,6 +160,9 @@ func (l *offered) closeFiles() {
 func (s *successor) ready(ctx context.Context, conns *Conns) error {
 	s.carriers = takers(conns)
 	err := s.takeOver(ctx)
+	if err != nil {
+		err = s.end(err)
+	}
 	s.endCarriers()
 	s.finish(err)
 	if err != nil {
@@ -193,25 +194,17 @@ func (s *successor) dropped() (indexes []int, err error) {
 //	                                               nothing for stepTimeout: over sent, the same
 func (s *successor) takeOver(ctx context.Context) error {
 	dropped, err := s.dropped()
-	if err != nil {
-		return s.end(err)
+	if err == nil {
+		err = s.wire.say(&message{Kind: ready, Dropped: dropped, Carriers: slices.Sorted(maps.Keys(s.carriers))})
 	}
-	if err := s.wire.say(&message{Kind: ready, Dropped: dropped, Carriers: slices.Sorted(maps.Keys(s.carriers))}); err != nil {
-		return s.end(err)
-	}
-	for {
-		m, fds, err := s.wire.receive(ctx, stepTimeout())
-		if err != nil {
-			return s.end(err)
-		}
-		finished, err := s.handle(m, fds)
-		if err != nil {
-			return s.end(err)
-		}
-		if finished {
-			return nil
+	for finished := false; err == nil && !finished; {
+		var m *message
+		var fds descriptors
+		if m, fds, err = s.wire.receive(ctx, stepTimeout()); err == nil {
+			finished, err = s.handle(m, fds)
 		}
 	}
+	return err
 }
 
 // handle handles a message of takeOver, and reports whether it is the last.
