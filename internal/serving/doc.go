@@ -38,7 +38,7 @@
 //	            begin, or to answer a PING, is closed; one that takes nothing gets a GOAWAY first. A
 //	            stream's deadline makes its Read fail with os.ErrDeadlineExceeded, or resets it.
 //
-// A *tls.Conn above a percore.Conn, to its reader (in h2, httpadapter and reactortls):
+// A *tls.Conn above a percore.Conn, to its reader (in h2, httpadapter and reactor):
 //
 //	end         A close_notify, or a FIN between two records: Read returns io.EOF, and Write goes on. A
 //	            FIN in a record: io.ErrUnexpectedEOF.
