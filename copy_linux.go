@@ -40,7 +40,7 @@ const copyBytes = 32 << 10
 func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (written int64, err error) {
 	defer runtime.KeepAlive(c)
 	defer m.takeBack() // w may panic
-	counting := !counts(w)
+	_, counted := w.(connWithoutReadFrom)
 	lend, takeBack := func() []byte {
 		p := m.lend()
 		if limited != nil {
@@ -53,7 +53,7 @@ func copyFrom(c *Conn, w io.Writer, m *copyMemory, limited *io.LimitedReader) (w
 		if limited != nil {
 			limited.N -= int64(n)
 		}
-		if counting {
+		if !counted {
 			features.CopiedBytes.Add(uint64(n))
 		}
 		switch {
@@ -189,13 +189,10 @@ type errReader struct{ err error }
 func (f errReader) Read([]byte) (int, error) { return 0, f.err }
 
 // connWithoutReadFrom and connWithoutWriteTo hide a method from io.Copy, which would call it again.
-// They count the copied bytes; if both are part of one copy, only connWithoutReadFrom counts.
+// They count the copied bytes.
 type (
 	connWithoutReadFrom struct{ c *Conn }
-	connWithoutWriteTo  struct {
-		c      *Conn
-		counts bool
-	}
+	connWithoutWriteTo  struct{ c *Conn }
 )
 
 func (w connWithoutReadFrom) Write(p []byte) (int, error) {
@@ -206,17 +203,6 @@ func (w connWithoutReadFrom) Write(p []byte) (int, error) {
 
 func (r connWithoutWriteTo) Read(p []byte) (int, error) {
 	n, err := r.c.Read(p)
-	if r.counts {
-		features.CopiedBytes.Add(uint64(n))
-	}
+	features.CopiedBytes.Add(uint64(n))
 	return n, err
-}
-
-// counts reports whether w counts the bytes that are copied to it.
-func counts(w io.Writer) bool {
-	switch w.(type) {
-	case *Conn, connWithoutReadFrom:
-		return true
-	}
-	return false
 }

@@ -69,7 +69,7 @@ func (s *sock) writeTo(c *Conn, w io.Writer) (n int64, err error) {
 	}
 	var m int64
 	if into, ok := w.(io.ReaderFrom); ok && (!known || to.conn != nil) {
-		m, err = into.ReadFrom(connWithoutWriteTo{c: c, counts: !counts(w)})
+		m, err = into.ReadFrom(connWithoutWriteTo{c})
 	} else {
 		m, err = copyFrom(c, w, &copyMemory{shown: !known}, nil)
 		if known && err != nil {
