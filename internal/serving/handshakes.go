@@ -13,6 +13,7 @@ import (
 	"github.com/percore/percore"
 	"github.com/percore/percore/internal/accepting"
 	"github.com/percore/percore/internal/monotime"
+	"github.com/percore/percore/internal/sockaddr"
 )
 
 // Handshakes are the handshakes of a server. All methods are safe for concurrent use, and none blocks.
@@ -179,13 +180,10 @@ func (s *Handshakes) add(nc net.Conn, h *Handshake) bool {
 
 // addrOf returns the address of a connection's peer, or the zero Addr.
 func addrOf(nc net.Conn) netip.Addr {
-	switch c := nc.(type) {
-	case interface{ RemoteAddrPort() netip.AddrPort }:
+	if c, ok := nc.(interface{ RemoteAddrPort() netip.AddrPort }); ok {
 		return c.RemoteAddrPort().Addr()
-	default:
-		tcp, _ := nc.RemoteAddr().(*net.TCPAddr)
-		return tcp.AddrPort().Addr()
 	}
+	return sockaddr.AddrPort(nc.RemoteAddr()).Addr()
 }
 
 // ready is called on the connection's loop when the client has sent something, or never will.
