@@ -131,7 +131,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p[skipped:])
 	n += skipped
 	c.sent.Pass(p[min(head, n):n])
-	if c.sent.Closing() {
+	if c.sent.Closing {
 		c.refuse(busy)
 	}
 	return n, err
@@ -327,7 +327,7 @@ func (c *conn) sendAway() {
 	switch {
 	case c.writeErr != nil:
 		return
-	case c.sent.InFrame() || c.sent.Closing(): // a write has failed, or the library has sent one
+	case c.sent.InFrame() || c.sent.Closing: // a write has failed, or the library has sent one
 		_ = c.Close()
 		return
 	}

@@ -19,7 +19,7 @@ type Frames struct {
 	first byte  // the header's first byte: FIN and the opcode
 	open  bool  // a message has begun, and more of its frames are to come
 
-	closing bool // a close message has come; what comes after it is no message
+	Closing bool // a close message has come; what comes after it is no message
 }
 
 // Bits of the first two bytes of a frame.
@@ -37,9 +37,6 @@ func (f *Frames) Between() bool { return f.pos == 0 && !f.open }
 
 // InFrame reports whether the bytes so far end within a frame.
 func (f *Frames) InFrame() bool { return f.pos != 0 }
-
-// Closing reports whether a close message has passed.
-func (f *Frames) Closing() bool { return f.closing }
 
 // Pass notes bytes.
 func (f *Frames) Pass(p []byte) {
@@ -84,7 +81,7 @@ func (f *Frames) passHeader(b byte) {
 
 func (f *Frames) endFrame() {
 	f.pos = 0
-	f.closing = f.closing || f.first&0xf == Close
+	f.Closing = f.Closing || f.first&0xf == Close
 	if f.first&controlBit == 0 {
 		f.open = f.first&Fin == 0
 	}
