@@ -63,7 +63,9 @@ func (s *Server) connState(nc net.Conn, state http.ConnState) {
 	default:
 		nc = c.Identity()
 	}
-	s.report(nc, state)
+	if s.user.connState != nil {
+		s.user.connState(nc, state)
+	}
 	if c != nil && state == http.StateClosed {
 		c.EndGiven()
 	}
@@ -76,12 +78,6 @@ func (s *Server) countForeign(state http.ConnState) {
 		s.foreign.Add(1)
 	case http.StateHijacked, http.StateClosed:
 		s.foreign.Add(-1)
-	}
-}
-
-func (s *Server) report(nc net.Conn, state http.ConnState) {
-	if s.user.connState != nil {
-		s.user.connState(nc, state)
 	}
 }
 
