@@ -28,13 +28,13 @@ import (
 //
 // Detach looks below wrappers that have the method Unwrap, as [http.ResponseController] does. If the
 // header was sent, and has no Content-Encoding, the Answer writes past the wrapper. Otherwise it
-// writes through the wrapper, and the handler waits. So send the header first behind such middleware.
+// writes through the wrapper, and the handler waits. Behind such middleware send the header first.
 // The wrapper sees only what was written before Detach.
 //
 // The http.Server's WriteTimeout doesn't count the time for which the answer waits; it limits each
 // send instead: see [Answer.SetWriteDeadline].
 //
-// Where the handler waits, w would still take bytes, behind the answer: don't write to it.
+// Where the handler waits, w would still take bytes, after the answer: don't write to it.
 //
 // In begin, register the Answer where others find it. Bytes written to it are sent when the handler
 // has returned. If begin panics, the answer is cut.

@@ -18,7 +18,7 @@ type held struct {
 	controller *http.ResponseController
 	wake       chan struct{} // has room for a token of start
 	asked      bool          // for the header; guarded by the sender's lock
-	noBody     bool          // the header, which is fixed, has none behind it; guarded by the sender's lock
+	noBody     bool          // the header, which is fixed, has none after it; guarded by the sender's lock
 	timeout    time.Duration // of the http.Server; immutable
 	isHead     bool          // immutable
 	flushed    bool          // owned by the sender

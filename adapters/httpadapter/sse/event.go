@@ -47,7 +47,7 @@ func (e Event) Append(b []byte) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// cutLine returns the first line, and what is behind its end. A line end at the end of s is followed by
+// cutLine returns the first line, and what follows its end. A line end at the end of s is followed by
 // an empty line: a client adds LF to each line that it gets, and drops only the last.
 func cutLine(s string) (line, rest string, ended bool) {
 	i := strings.IndexAny(s, "\r\n")

@@ -29,7 +29,7 @@ type exchange struct {
 	req  *http.Request
 	body *requestBody // nil: none
 
-	rest []byte // bytes behind the request that were read, for Hijack; guarded by mu
+	rest []byte // was read after the request, for Hijack; guarded by mu
 
 	// owned by the worker
 	returned bool // the handler has returned, and neither panicked nor ended its goroutine
@@ -163,7 +163,7 @@ func (x *watched) isWatchingLocked() bool { return x.watching && !x.ended && !x.
 // again. It runs on the loop.
 //
 //	the callback is about     net/http's read of one byte   the context
-//	bytes behind the request  returns, and is the last      stays
+//	bytes after the request   returns, and is the last      stays
 //	the end of the stream     fails                         is cancelled
 //	a deadline                fails                         is cancelled
 //	nothing (see rearm)       goes on                       stays, and the callback is armed again

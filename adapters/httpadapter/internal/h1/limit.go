@@ -12,7 +12,7 @@ import (
 // slice that it was given to one byte more than its limit allows, and never reads again once it has them
 // all. So the limit was met if the last Read
 //
-//   - has filled a slice that has room behind its end,
+//   - has filled a slice whose capacity goes on,
 //   - has not read the body to its end, and
 //   - was called by an http.MaxBytesReader, which the stack shows.
 //

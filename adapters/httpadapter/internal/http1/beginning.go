@@ -87,5 +87,5 @@ func readRequest(first string, then []byte, end error) (r *http.Request, used in
 	return r, used, all, err
 }
 
-// errMore is what http.ReadRequest finds behind lines that begin a header.
+// errMore is what http.ReadRequest finds after lines that begin a header.
 var errMore = errors.New("http1: the header goes on")

@@ -18,7 +18,7 @@ type Outgoing struct {
 	// CONNECT as it is.
 	ContentLength int64
 
-	Trailer http.Header // the fields that come behind chunks
+	Trailer http.Header // the fields that follow chunks
 
 	AskForGzip    bool // the client adds Accept-Encoding
 	AskForClosing bool // the client adds Connection: close, which the request doesn't have

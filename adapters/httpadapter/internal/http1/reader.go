@@ -9,7 +9,7 @@ import (
 )
 
 // A Reader is a bufio.Reader of net/http's size, which decides how long a line and the trailers may be,
-// over bytes in memory and what comes behind them. It belongs to a pool.
+// over bytes in memory and what follows. It belongs to a pool.
 type Reader struct {
 	bufio.Reader
 	from source

@@ -146,7 +146,7 @@ func (w *Response) Continue() (reads bool) {
 		w.awaits100 = false
 		if w.sent || !w.wrote {
 			w.flushOut()
-		} // else the header of a 101 waits in out, and stays behind this
+		} // else the header of a 101 waits in out, and follows this
 		w.send([]byte("HTTP/1.1 100 Continue\r\n\r\n"))
 		w.releaseIdle()
 	}
@@ -184,8 +184,8 @@ func (w *Response) Header() http.Header {
 }
 
 // SetTooLarge says whether the request's body is known to be larger than the handler may read. If it is
-// too large when the header is sent, the answer does not wait for the rest of the body, and says that
-// the connection will be closed. Unlike the other methods, it may be called from any goroutine.
+// when the header is sent, the answer doesn't wait for the rest of the body, and says that the
+// connection will be closed. Any goroutine may call it.
 func (w *Response) SetTooLarge(tooLarge bool) {
 	if w.TooLarge() != tooLarge {
 		w.tooLarge.Store(tooLarge)
@@ -257,7 +257,7 @@ func (w *Response) writeHeader(status int) {
 	}
 }
 
-// takeHeader appends the lines of the header and remembers everything that later decisions need from it.
+// takeHeader appends the lines of the header, and remembers what later decisions need.
 func (w *Response) takeHeader() {
 	w.out = w.snapshot.take(w.out, w.header)
 	v := semantics.First(w.header, "Content-Length")
@@ -326,7 +326,7 @@ func (w *Response) admit(n int) error {
 		}
 		return http.ErrHijacked
 	}
-	w.deny() // even behind a 101
+	w.deny() // even after a 101
 	if !w.wrote {
 		w.writeHeader(http.StatusOK)
 	}

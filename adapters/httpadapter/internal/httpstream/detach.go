@@ -86,8 +86,8 @@ func (a *Answer) IsComplete() bool {
 	return w.wrote && !semantics.BodyAllowed(int(w.status)) || w.sent && w.isHead
 }
 
-// gone tells the owner of the stream's end, unless that is this side's, behind an answer that is
-// complete, for the rest of the request.
+// gone tells the owner of the stream's end, unless this side has ended it, after a complete answer, for
+// the rest of the request.
 func (a *Answer) gone(err error) {
 	var own *h2.StreamError
 	if errors.As(err, &own) && !own.Remote && own.Code == h2.NoError {
@@ -129,7 +129,7 @@ func (a *Answer) Start() { a.stream.Resume() }
 // Cut resets the stream. It doesn't block.
 func (a *Answer) Cut() { go a.stream.Reset(h2.InternalError) }
 
-// Finish ends the answer behind what was written, or resets the stream. It returns an error if not all
+// Finish ends the answer after what was written, or resets the stream. It returns an error if not all
 // was sent. The request's context is cancelled.
 func (a *Answer) Finish(complete bool) (err error) {
 	if complete {

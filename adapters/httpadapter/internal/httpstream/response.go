@@ -52,7 +52,7 @@ type progress struct {
 	err      error // of a Write that has failed; all later ones fail with it
 
 	wrote, sent                                  bool
-	resets                                       bool // the stream is reset behind the answer: the request was malformed
+	resets                                       bool // the stream is reset after the answer: the request was malformed
 	hasType, hasLength, hasCoding, hasDate, ends bool // of the header
 }
 

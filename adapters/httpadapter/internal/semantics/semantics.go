@@ -66,7 +66,7 @@ func First(h http.Header, name string) string {
 }
 
 // AddValue adds a value to a header. first is memory for the first value of a key: one element with the
-// capacity of one, since an append must not reach what is behind it.
+// capacity of one, since an append must not reach what follows.
 func AddValue(h http.Header, key, value string, first []string) {
 	if have, ok := h[key]; ok {
 		h[key] = append(have, value)
