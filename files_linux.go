@@ -103,9 +103,13 @@ func (l *listener) files(n int) ([]*os.File, error) {
 }
 
 func (l *listener) dup(index int) (*os.File, error) {
-	fd, err := dupBy(func(f func(uintptr)) error { return l.control(index, f) })
-	if err != nil {
+	var fd int
+	var errno syscall.Errno
+	if err := l.control(index, func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
 		return nil, err
+	}
+	if errno != 0 {
+		return nil, os.NewSyscallError("fcntl", errno)
 	}
 	return os.NewFile(uintptr(fd), l.network+":"+l.addr.String()+"->"), nil // net's name for it
 }

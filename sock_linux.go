@@ -273,9 +273,13 @@ var setByFileConn = [...][2]int{
 func (s *sock) netHalf() (*net.TCPConn, error) {
 	// Not Control: with a duplicate, closing the descriptor doesn't take it out of epoll, but
 	// RawControl handles that.
-	fd, err := dupBy(s.fd.RawControl)
-	if err != nil {
+	var fd int
+	var errno syscall.Errno
+	if err := s.fd.RawControl(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
 		return nil, err
+	}
+	if errno != 0 {
+		return nil, os.NewSyscallError("fcntl", errno)
 	}
 	f := os.NewFile(uintptr(fd), "percore")
 	defer f.Close()
@@ -299,13 +303,9 @@ func dupOf(c syscall.Conn) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return dupBy(raw.Control)
-}
-
-// dupBy returns a duplicate of the descriptor that control calls its function with.
-func dupBy(control func(func(fd uintptr)) error) (fd int, err error) {
+	var fd int
 	var errno syscall.Errno
-	if err = control(func(own uintptr) { fd, errno = sys.Dup(int(own)) }); err != nil {
+	if err := raw.Control(func(s uintptr) { fd, errno = sys.Dup(int(s)) }); err != nil {
 		return -1, err
 	}
 	if errno != 0 {
