@@ -85,7 +85,7 @@ func (l *lower) Write(p []byte) (int, error) {
 	if l.on == nil {
 		return l.shaking.Await(l.Conn.Write, p)
 	}
-	if err := l.on.sendRecord(p); err != nil {
+	if err := (*output)(l.on).sendRecord(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -175,13 +175,13 @@ func (c *Conn) stopLayer() {
 }
 
 // sendRecord sends a record after all that was sent before, or keeps it in the backlog.
-func (c *Conn) sendRecord(p []byte) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.more.layered.cut {
+func (o *output) sendRecord(p []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.more.layered.cut {
 		return net.ErrClosed
 	}
-	(*output)(c).putLocked(nil, len(p), p)
+	o.putLocked(nil, len(p), p)
 	return nil
 }
 
