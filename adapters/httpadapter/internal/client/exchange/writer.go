@@ -154,14 +154,15 @@ func (w *writer) send() (broken bool, err error) {
 	return false, nil
 }
 
-// copyChunks is io.Copy, with memory that serves other bodies later.
+// copyChunks is io.Copy, with memory that may serve others.
 func copyChunks(w io.Writer, body io.Reader) error {
-	if request.IsOwn(body) {
-		body = struct{ io.Reader }{body}
+	if all, ok := body.(io.WriterTo); ok && !request.KeepsNothing(body) {
+		_, err := all.WriteTo(w)
+		return err
 	}
-	p := request.Pieces.Get().(*[request.PieceBytes]byte)
-	defer request.Pieces.Put(p)
-	_, err := io.CopyBuffer(w, body, p[:])
+	p, release := request.ReadMemory(body, request.PieceBytes)
+	defer release()
+	_, err := io.CopyBuffer(w, struct{ io.Reader }{body}, p)
 	return err
 }
 

@@ -7,7 +7,8 @@ import (
 	"os"
 	"reflect"
 	"strings"
-	"sync"
+
+	buffers "github.com/percore/percore/internal/pool"
 )
 
 // shortBytesMax is the longest body that the caller sends with the header. The kernel's buffer of an
@@ -96,13 +97,40 @@ func unhide(r io.Reader) io.Reader {
 // PieceBytes is how many bytes are read at once of a body of unknown length.
 const PieceBytes = 32 << 10
 
-// Pieces has memory, *[PieceBytes]byte, to read bodies into. As in net/http it serves bodies only, in
-// case that a user's reader keeps it.
-var Pieces = sync.Pool{New: func() any { return new([PieceBytes]byte) }}
+// ReadMemory returns size bytes to read a body into, and what to call when nothing reads it any more. A
+// reader of the user's might keep them, so they serve others only behind one that KeepsNothing.
+func ReadMemory(body io.Reader, size int) (p []byte, release func()) {
+	if !KeepsNothing(body) {
+		return make([]byte, size), func() {}
+	}
+	pooled := buffers.GetBytes(size)
+	return (*pooled)[:size], func() { buffers.PutBytes(pooled) }
+}
 
-// IsOwn reports whether a body is package httpadapter's, of a request to a server or of an answer. Then
-// WriteTo would do the same as a copy, but allocate.
-func IsOwn(body io.Reader) bool {
-	t := reflect.TypeOf(body)
-	return t.Kind() == reflect.Pointer && strings.HasPrefix(t.Elem().PkgPath(), "github.com/percore/percore/adapters/httpadapter/internal/")
+// KeepsNothing reports whether a body is that of a request to a server of package httpadapter, also as a
+// ReverseProxy passes it on: it doesn't keep the memory that it is read into.
+func KeepsNothing(body io.Reader) bool {
+	v := reflect.ValueOf(body)
+	if nameOf(v) == "net/http/httputil.noopCloseReader" && v.Elem().NumField() > 0 {
+		if v = v.Elem().Field(0); v.Kind() != reflect.Interface {
+			return false
+		}
+		v = v.Elem()
+	}
+	switch nameOf(v) {
+	case ownPackages + "h1.requestBody", ownPackages + "httpstream.body":
+		return true
+	}
+	return false
+}
+
+const ownPackages = "github.com/percore/percore/adapters/httpadapter/internal/"
+
+// nameOf returns the name of the struct that v points to, with the path of its package, or "".
+func nameOf(v reflect.Value) string {
+	if v.Kind() != reflect.Pointer || v.Type().Elem().Kind() != reflect.Struct {
+		return ""
+	}
+	t := v.Type().Elem()
+	return t.PkgPath() + "." + t.Name()
 }

@@ -95,12 +95,12 @@ func (u *upload) send() error {
 		_, err := m.WriteTo(wholeBody{u})
 		return err
 	}
-	memory := request.Pieces.Get().(*[request.PieceBytes]byte)
-	defer request.Pieces.Put(memory)
-	p := memory[:]
+	size := int64(request.PieceBytes)
 	if u.length >= 0 {
-		p = p[:min(request.PieceBytes, u.length+1)]
+		size = min(size, u.length+1)
 	}
+	p, release := request.ReadMemory(u.body, int(size))
+	defer release()
 	left := u.length
 	for {
 		n, err := u.read(p, &left)
