@@ -68,7 +68,7 @@ var limits = [...]string{
 	http2.AnswerLimit - 1: "unread_answers",
 }
 
-// What a client has not done in time.
+// The counters of clients that are too slow, by what they have not done in time.
 const (
 	timeoutBegin = countTimeouts + iota // sent its preface and SETTINGS: Config.BeginTimeout
 	timeoutRead                         // read what it was sent: Config.WriteTimeout
