@@ -73,30 +73,18 @@ func feedStarving() {
 	}
 	for _, l := range listeners.all() {
 		for _, a := range l.acceptors() {
-			a.ready.Wake()
+			a.ready.Retry()
 		}
 	}
 }
 
-// backoff waits after a try that failed for lack of resources, and all other calls of Accept with it.
-// closed is how many connections had been closed when the try began.
+// backoff waits after a try that failed for lack of resources. closed is how many connections had
+// been closed when the try began.
 func (a *acceptor) backoff(err error, delay time.Duration, closed uint64) error {
 	a.listener.reportBackoff(err)
 	starving.Add(1)
 	defer starving.Add(-1)
-	var over atomic.Bool
-	// On a loop, since a timer of a bubble of testing/synctest stands still while Wait waits.
-	timer := a.listener.group.Loop(0).AfterFunc(delay, func() {
-		over.Store(true)
-		a.ready.Wake()
-	})
-	defer timer.Stop()
-	return a.ready.Wait(func() engine.GateState {
-		if over.Load() || conns.closed.Load() != closed {
-			return engine.GateDone
-		}
-		return engine.GateShut
-	}, nil)
+	return a.ready.Backoff(delay, func() bool { return conns.closed.Load() != closed })
 }
 
 // shortage is an error that passes: Accept waits and tries again.

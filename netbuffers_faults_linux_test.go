@@ -54,3 +54,38 @@ func TestNetBuffersWithoutDescriptors(t *testing.T) {
 		testnet.Eventually(t, "the report", func() bool { return reports.Load() == 1 })
 	}
 }
+
+// A connection that waits for its second descriptor does not wait for other calls of Accept, to which
+// no client comes.
+func TestNetBuffersWithoutDescriptorBesideAccept(t *testing.T) {
+	const accepts = 3
+	testnet.NoLeaks(t)
+	lc := ListenConfig{NetBuffers: true, Group: newGroup(t, 1), OnAcceptError: func(error) {}}
+	ln := listen(t, lc, "tcp4", "127.0.0.1:0")
+	outcome := make(chan takenConn, accepts)
+	for range accepts {
+		go func() {
+			c, err := ln.Accept()
+			outcome <- takenConn{c, err}
+		}()
+	}
+	testnet.Eventually(t, "all calls of Accept", func() bool { return ln.listener.all.waiting.Load() == accepts })
+	var failed atomic.Bool
+	restore := sys.Inject(func(op sys.Op, fd int) syscall.Errno {
+		if op.String() == "fcntl" && !failed.Swap(true) {
+			return unix.EMFILE
+		}
+		return 0
+	})
+	defer restore()
+	testnet.Dial(t, ln)
+	a := testnet.Receive(t, "Accept", outcome)
+	if a.err != nil || !failed.Load() {
+		t.Fatalf("Accept: got %v, after a failure: %t, want the connection, after one", a.err, failed.Load())
+	}
+	a.c.Close()
+	ln.Close()
+	for range accepts - 1 {
+		wantErr(t, "Accept", testnet.Receive(t, "Accept", outcome).err, "accept", net.ErrClosed)
+	}
+}

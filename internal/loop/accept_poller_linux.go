@@ -23,8 +23,10 @@ type AcceptPoller struct {
 
 	mu struct {
 		sync.Mutex
-		at     int64 // the deadline, as monotime has it; 0: none
-		kicked bool  // the descriptor's deadline is Wake's
+		deadline time.Time
+		at       int64                      // deadline, as monotime has it; 0: none
+		kicked   bool                       // the descriptor's deadline is Wake's
+		sleepers map[chan struct{}]struct{} // calls of Backoff; each holds one token
 	}
 }
 
@@ -179,6 +181,95 @@ func (p *AcceptPoller) setLocked(t time.Time) error {
 	return p.epoll.file.SetReadDeadline(t)
 }
 
+// Backoff waits for the given time, ready descriptors or not, or until enough reports true, which is
+// asked first, and after each [AcceptPoller.Retry]. It fails as Wait does.
+//
+// A Wait behind a gate would not do: one caller at a time asks its gate, and the one that a Wake has
+// woken may be back before the others. So a call that waits for something of its own could wait
+// forever.
+func (p *AcceptPoller) Backoff(d time.Duration, enough func() bool) error {
+	wake := p.addSleeper()
+	defer p.removeSleeper(wake)
+	for end := time.Now().Add(d); ; {
+		left, err := p.backoffLeft(end)
+		if err != nil || left <= 0 || enough() {
+			return err
+		}
+		if wake == nil {
+			time.Sleep(min(left, backoffStep))
+			continue
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-wake:
+			timer.Stop()
+		}
+	}
+}
+
+// Retry makes the callers of Backoff ask whether it is enough. It doesn't block.
+func (p *AcceptPoller) Retry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wakeSleepersLocked()
+}
+
+// backoffStep is how long Backoff sleeps in a bubble of testing/synctest before it looks again. A
+// goroutine outside could not wake it: only goroutines of the bubble may use a channel that was made
+// there.
+const backoffStep = 2 * time.Millisecond
+
+// addSleeper returns a channel that gets a token whenever Backoff has to look again, or nil in a
+// bubble.
+func (p *AcceptPoller) addSleeper() chan struct{} {
+	if monotime.InBubble() {
+		return nil
+	}
+	wake := make(chan struct{}, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.sleepers == nil {
+		p.mu.sleepers = make(map[chan struct{}]struct{})
+	}
+	p.mu.sleepers[wake] = struct{}{}
+	return wake
+}
+
+func (p *AcceptPoller) removeSleeper(wake chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.mu.sleepers, wake)
+}
+
+func (p *AcceptPoller) wakeSleepersLocked() {
+	for wake := range p.mu.sleepers {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// backoffLeft returns how long Backoff may sleep: until its end or the deadline. It returns what Backoff
+// fails with now, if anything.
+func (p *AcceptPoller) backoffLeft(end time.Time) (left time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left = time.Until(end)
+	if p.closed.Load() {
+		return 0, ErrClosed
+	}
+	if !p.mu.deadline.IsZero() {
+		untilDeadline := time.Until(p.mu.deadline)
+		if untilDeadline <= 0 {
+			return 0, os.ErrDeadlineExceeded
+		}
+		left = min(left, untilDeadline)
+	}
+	return left, nil
+}
+
 // Use calls f, which may use the descriptors: Close waits for it. It fails with
 // [ErrClosed] after Close.
 func (p *AcceptPoller) Use(f func()) error {
@@ -203,17 +294,18 @@ func (p *AcceptPoller) enter() bool {
 	return true
 }
 
-// SetDeadline sets the time from which Wait fails. The zero time means never.
+// SetDeadline sets the time from which Wait and Backoff fail. The zero time means never.
 func (p *AcceptPoller) SetDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed.Load() {
 		return ErrClosed
 	}
-	p.mu.at = 0
+	p.mu.deadline, p.mu.at = t, 0
 	if !t.IsZero() {
 		p.mu.at, _ = monotime.Of(t)
 	}
+	p.wakeSleepersLocked()
 	if !p.mu.kicked && p.setLocked(t) != nil { // or unkick sets it, after the waiter that Wake is yet to wake
 		return ErrClosed
 	}
@@ -225,6 +317,7 @@ func (p *AcceptPoller) SetDeadline(t time.Time) error {
 func (p *AcceptPoller) Close() {
 	p.mu.Lock()
 	p.closed.Store(true)
+	p.wakeSleepersLocked()
 	p.mu.Unlock()
 	p.epoll.file.Close() // wakes the callers of Wait
 	p.using.Lock()       // waits for the functions

@@ -35,6 +35,79 @@ func newTestAcceptPoller(t *testing.T, n int) (*AcceptPoller, []int) {
 	return s, fds
 }
 
+// notYet lets Backoff wait for all of its time.
+func notYet() bool { return false }
+
+// Backoff ends early with every event that ends a wait.
+func TestAcceptPollerBackoff(t *testing.T) {
+	past, never := time.Unix(1, 0), time.Time{}
+	for name, tt := range map[string]struct {
+		before, meanwhile func(s *AcceptPoller)
+		want              error
+	}{
+		"deadline that passes":         {before: func(s *AcceptPoller) { _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"deadline that has passed":     {before: func(s *AcceptPoller) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved to the past":   {meanwhile: func(s *AcceptPoller) { _ = s.SetDeadline(past) }, want: errTimeout},
+		"deadline moved several times": {meanwhile: func(s *AcceptPoller) { _ = s.SetDeadline(never); _ = s.SetDeadline(time.Now().Add(time.Millisecond)) }, want: errTimeout},
+		"closed":                       {before: func(s *AcceptPoller) { s.Close() }, want: ErrClosed},
+		"Close":                        {meanwhile: func(s *AcceptPoller) { s.Close() }, want: ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newTestAcceptPoller(t, 1)
+			if tt.before != nil {
+				tt.before(s)
+			}
+			backedOff := make(chan error, 1)
+			go func() { backedOff <- s.Backoff(time.Hour, notYet) }()
+			if tt.meanwhile != nil {
+				time.Sleep(2 * backoffStep) // either is fine: before Backoff sleeps, or while
+				tt.meanwhile(s)
+			}
+			if err := testnet.Receive(t, "Backoff", backedOff); err != tt.want {
+				t.Errorf("Backoff: got %v, want %v", err, tt.want)
+			}
+		})
+	}
+	t.Run("enough", func(t *testing.T) {
+		s, _ := newTestAcceptPoller(t, 1)
+		var enough atomic.Bool
+		asked, backedOff := make(chan struct{}, 10), make(chan error, 1)
+		go func() {
+			backedOff <- s.Backoff(time.Hour, func() bool {
+				asked <- struct{}{}
+				return enough.Load()
+			})
+		}()
+		testnet.Receive(t, "the first question", asked)
+		s.Retry()
+		testnet.Receive(t, "the question after Retry", asked)
+		enough.Store(true)
+		s.Retry()
+		if err := testnet.Receive(t, "Backoff", backedOff); err != nil {
+			t.Errorf("Backoff: got %v, want nil", err)
+		}
+	})
+	t.Run("asleep", func(t *testing.T) {
+		s, _ := newTestAcceptPoller(t, 1)
+		looks := 0
+		if err := s.Backoff(50*time.Millisecond, func() bool { looks++; return false }); err != nil || looks != 1 {
+			t.Errorf("Backoff: got %v, and looked %d times, want nil, once: it must not wake up in between", err, looks)
+		}
+	})
+	t.Run("to its end", func(t *testing.T) {
+		s, fds := newTestAcceptPoller(t, 1)
+		fire(fds[0]) // which is of no interest
+		_ = s.SetDeadline(time.Now().Add(time.Hour))
+		begin := time.Now()
+		if err := s.Backoff(5*time.Millisecond, notYet); err != nil {
+			t.Errorf("Backoff: got %v, want nil", err)
+		}
+		if took := time.Since(begin); took < 5*time.Millisecond {
+			t.Errorf("Backoff: took %v, want 5ms or more", took)
+		}
+	})
+}
+
 func TestNewSetFails(t *testing.T) {
 	testnet.NoLeaks(t)
 	s, err := NewAcceptPoller([]int{-1})
