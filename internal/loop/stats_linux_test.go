@@ -39,7 +39,7 @@ func TestReadStats(t *testing.T) {
 	s := first.Counts()
 	started := 0
 	first.EachCounts(func(loop int, n Counts) {
-		if started++; loop != 0 || n != s {
+		if started++; loop != 0 || n.Registered != s.Registered || n.Events < s.Events || n.Wakeups < s.Wakeups { // it goes on
 			t.Errorf("loop %d: got %+v, want only the first, with all counts: %+v", loop, n, s)
 		}
 	})
