@@ -76,6 +76,42 @@ func testStale(t *testing.T, secure bool, answer, extra, when string) {
 	h.End()
 }
 
+// TestStaleBytesAfterTrailer: bytes that come with the end of a trailer are noticed, even if that fills
+// the buffer.
+func TestStaleBytesAfterTrailer(t *testing.T) {
+	quiet(t)
+	const begin, size = 100, 4 << 10 // the trailer's beginning comes with the body
+	trailer := "A: " + strings.Repeat("b", size-len("A: \r\n\r\n")) + "\r\n\r\n"
+	more := make(chan bool)
+	var n atomic.Int64
+	h := newHostile(t, func(c net.Conn, request string) bool {
+		if n.Add(1) > 1 {
+			return answerHello(c, request)
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"+trailer[:begin])
+		<-more
+		_, _ = io.WriteString(c, trailer[begin:]+stale)
+		return true
+	})
+	tr := newTestTransport(t)
+	resp, err := tr.RoundTrip(newGet(t, h.url()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	testnet.GoBlocked(t, "the read of the trailer", func() {
+		_, err := io.ReadAll(resp.Body)
+		read <- err
+	})
+	more <- true
+	if err := testnet.Receive(t, "the end of the body", read); err != nil || resp.Trailer.Get("A") == "" {
+		t.Errorf("got %v, and the trailers %q", err, resp.Trailer)
+	}
+	if got := result(tr, "GET", h.url()); !strings.Contains(got, "hello") || h.Accepted() != 2 {
+		t.Errorf("the next request got %s over one of %d connections, want 2", got, h.Accepted())
+	}
+}
+
 // TestLeftBody: what is missing of an answer whose body was closed, or is wrong, is not taken for the
 // next one.
 func TestLeftBody(t *testing.T) {

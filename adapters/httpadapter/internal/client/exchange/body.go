@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"maps"
 	"net/http"
@@ -207,7 +208,9 @@ func (b *body) readTrailer() error {
 		return io.EOF
 	}
 	const lastChunk = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-	b.s.br = bufio.NewReaderSize(io.MultiReader(strings.NewReader(lastChunk), br), br.Size()) // isClean looks there
+	unread, _ := br.Peek(br.Buffered())
+	from := io.MultiReader(strings.NewReader(lastChunk), bytes.NewReader(unread), b.s) // not br, which would read ahead
+	b.s.br = bufio.NewReaderSize(from, br.Size())                                      // isClean looks there
 	resp, err := http.ReadResponse(b.s.br, nil)
 	if err != nil {
 		return err
