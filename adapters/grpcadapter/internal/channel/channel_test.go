@@ -103,6 +103,40 @@ func pickLater(t *testing.T, c *Channel) Conn {
 	return conn
 }
 
+// TestLateDial: a connection that is made while the channel closes is aborted. Close knows of no such
+// connection, and the policy may shut its subchannel down only then.
+func TestLateDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialing, dialed := make(chan struct{}), make(chan struct{})
+		conn := &testConn{}
+		c, r, _ := makeChannel(t, func(config *Config) {
+			config.Dial = func(_ context.Context, _ resolver.Address, link *Link) (Conn, error) {
+				conn.link = link
+				close(dialing)
+				<-dialed
+				return conn, nil
+			}
+		})
+		r.InitialState(resolver.State{Addresses: addresses([]string{"a"})})
+		c.Connect()
+		<-dialing
+		release := make(chan struct{})
+		c.policyCalls.add(func() { <-release })
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		synctest.Wait()
+		close(dialed)
+		synctest.Wait()
+		close(release)
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		conn.check(t, 0, 1)
+		conn.link.Gone()
+	})
+}
+
 // TestDrain: the connection to an address that is removed is closed, not aborted. Channel.Close aborts
 // it if it is still there, and the channel forgets it when it has gone.
 func TestDrain(t *testing.T) {

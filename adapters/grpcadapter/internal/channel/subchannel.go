@@ -183,7 +183,7 @@ func (l *Link) dial(ctx context.Context, wait time.Duration) {
 		c.resolveNow() // like grpc-go, even if the subchannel has ended the attempt itself
 	}
 	switch {
-	case s.link != l: // it has been shut down
+	case s.link != l, c.closed: // it has been shut down, or is about to be
 		if err == nil {
 			go conn.Abort()
 		}
