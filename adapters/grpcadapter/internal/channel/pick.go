@@ -40,11 +40,15 @@ func (p *picker) pick() (Conn, error) {
 	if p.of == nil {
 		return nil, balancer.ErrNoSubConnAvailable
 	}
-	result, err := p.of.Pick(balancer.PickInfo{})
+	result, err := p.of.Pick(balancer.PickInfo{Ctx: context.Background()})
 	if err != nil {
 		return nil, err
 	}
-	if conn := result.SubConn.(*subchannel).conn.Load(); conn != nil {
+	s, ok := result.SubConn.(*subchannel)
+	if !ok {
+		return nil, balancer.ErrNoSubConnAvailable // as grpc-go for a SubConn that isn't its own
+	}
+	if conn := s.conn.Load(); conn != nil {
 		return *conn, nil
 	}
 	return nil, balancer.ErrNoSubConnAvailable // the connection has ended, and the policy will hear of that

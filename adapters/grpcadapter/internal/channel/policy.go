@@ -11,7 +11,8 @@ import (
 )
 
 // A policy is one of grpc-go's load balancing policies, and its [balancer.ClientConn]. The queue
-// policyCalls calls the methods of the balancer, and the listeners that it gives to subchannels.
+// policyCalls calls the methods of the balancer, and the listeners that it gives to subchannels. A
+// program may have registered a balancer of its own under the name of grpc-go's: see foreign.go.
 type policy struct {
 	balancer.ClientConn // nil: grpc-go wants it embedded
 
@@ -65,21 +66,31 @@ func (p *policy) close() {
 	p.channel.policyCalls.add(func() { p.balancer.Close() })
 }
 
-var errPolicyClosed = errors.New("the policy is closed")
+var (
+	errPolicyClosed = errors.New("the policy is closed")
+	errNoAddress    = errors.New("grpc: cannot create SubConn with empty address list")
+)
 
 // NewSubConn implements [balancer.ClientConn]. The policies make a subchannel for each address.
 func (p *policy) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	c := p.channel
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.closed {
+	switch {
+	case p.closed:
 		return nil, errPolicyClosed
+	case len(addrs) == 0:
+		return nil, errNoAddress
 	}
 	r, ok := p.rests.Get(addrs[0])
 	if !ok {
 		r = &p.rest
 	}
 	s := &subchannel{channel: c, addr: addrs[0], listen: o.StateListener, rest: r}
+	if s.listen == nil {
+		//lint:ignore SA1019 policies without a listener want it
+		s.listen = func(state balancer.SubConnState) { p.balancer.UpdateSubConnState(s, state) }
+	}
 	c.subs[s] = struct{}{}
 	return s, nil
 }

@@ -124,7 +124,7 @@ func (s *subchannel) RegisterHealthListener(listen func(balancer.SubConnState)) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := s.link
-	if s.state != connectivity.Ready {
+	if s.state != connectivity.Ready || listen == nil {
 		return // the policy will hear of that
 	}
 	set := func(state connectivity.State, err error) {
