@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -62,9 +63,10 @@ type grpcFuncs struct {
 
 // ofGRPC returns grpc-go's functions. It makes a ClientConn and two calls just to get them.
 var ofGRPC = sync.OnceValue(func() (funcs grpcFuncs) {
+	parser := make(parserBuilder, 1)
 	cc, err := grpc.NewClient("grpcadapter:///", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithMaxCallAttempts(math.MaxInt), // parse doesn't limit them
-		grpc.WithResolvers(parserBuilder{&funcs}),
+		grpc.WithResolvers(parser),
 		grpc.WithUnaryInterceptor(func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, its grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 			funcs.invoke = its
 			return nil
@@ -78,19 +80,31 @@ var ofGRPC = sync.OnceValue(func() (funcs grpcFuncs) {
 	}
 	defer cc.Close()
 	cc.Connect() // builds the resolver
+	select {
+	case funcs.parse = <-parser:
+	case <-time.After(parserTime): // a later grpc-go might build none
+		funcs.parse = func(string) *serviceconfig.ParseResult { return &serviceconfig.ParseResult{Err: errNoParser} }
+	}
 	_ = cc.Invoke(context.Background(), "", nil, nil)
 	_, _ = cc.NewStream(context.Background(), new(grpc.StreamDesc), "")
 	return funcs
 })
 
+const parserTime = time.Second
+
+var errNoParser = errors.New("grpcadapter: grpc-go has given resolvers no parser of service configs")
+
 // parserBuilder builds no resolver: it only takes the parser that a resolver would get.
-type parserBuilder struct{ to *grpcFuncs }
+type parserBuilder chan func(js string) *serviceconfig.ParseResult
 
 // Scheme implements [resolver.Builder].
 func (parserBuilder) Scheme() string { return "grpcadapter" }
 
 // Build implements [resolver.Builder].
 func (b parserBuilder) Build(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
-	b.to.parse = cc.ParseServiceConfig
+	select {
+	case b <- cc.ParseServiceConfig:
+	default: // it was built before
+	}
 	return nil, errors.ErrUnsupported
 }
