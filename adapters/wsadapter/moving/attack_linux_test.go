@@ -247,16 +247,27 @@ func TestLargeStates(t *testing.T) {
 	}
 }
 
-// TestSaveFails: a Save that panics or hangs holds up no other conversation. The first ends its own;
-// after the second the conversation goes on.
+// lockingEnd is a chat whose End waits for a lock that Save holds.
+type lockingEnd struct{ *chat }
+
+func (c lockingEnd) End(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.chat.End(err)
+}
+
+// TestSaveFails: a Save that panics or hangs holds up no other conversation. The first ends its own,
+// and the move doesn't wait for its End; after the second the conversation goes on.
 func TestSaveFails(t *testing.T) {
 	setTime(t, &saveTime, time.Millisecond)
 	p := newPlace(t).serve()
+	p.session = func(c *chat) wsadapter.Session[string] { return lockingEnd{c} }
 	release := make(chan struct{})
 	var hung atomic.Bool
 	p.save = func(c *chat) ([]byte, error) {
 		switch {
 		case c.room == "panics":
+			c.mu.Lock()
 			panic(http.ErrAbortHandler)
 		case c.room == "hangs" && !hung.Swap(true):
 			<-release
@@ -282,6 +293,7 @@ func TestSaveFails(t *testing.T) {
 	if n := given.Load(); n != 2 {
 		t.Errorf("got %d connections given, want 2", n)
 	}
+	p.chatOf(clients["panics"]).mu.Unlock()
 	testnet.Eventually(t, "the ends", func() bool { return len(p.ends()) == 3 })
 	for _, err := range p.ends() {
 		if !errors.Is(err, ErrMoved) && !errors.Is(err, http.ErrAbortHandler) {

@@ -196,6 +196,7 @@ func (s *saveCall) run(came chan<- *saveCall) {
 		if err == errPanicked {
 			reason := link.Panicked(s.conn, recover())
 			_ = s.conn.Close() // first: End may wait for a lock that Save has not unlocked
+			s.conn.Leave()     // so that neither the move nor a shutdown waits for it
 			s.conn.conversation.End(reason)
 		}
 		late := s.settled.Swap(true)
