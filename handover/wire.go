@@ -180,6 +180,9 @@ func (w *wire) receiveRest(ctx context.Context, p []byte) ([]byte, error) {
 			return nil, fmt.Errorf("a message is longer than %d bytes", bytesMax)
 		}
 		_ = w.conn.SetReadDeadline(time.Now().Add(stepTimeout()))
+		if ctx.Err() != nil { // its own deadline may have been set before
+			return nil, os.ErrDeadlineExceeded
+		}
 		next, fds, err := readMsg(w.conn, w.buf, w.oob)
 		fds.close()
 		switch {
