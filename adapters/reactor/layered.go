@@ -91,6 +91,15 @@ func (l *lower) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Close is for blocking code. On a loop the server closes the connection, even if the program, which may
+// still have the *tls.Conn, closes that.
+func (l *lower) Close() error {
+	if l.on != nil {
+		return nil
+	}
+	return l.Conn.Close()
+}
+
 // SetWriteDeadline is for blocking code. crypto/tls calls it in CloseWrite, too.
 func (l *lower) SetWriteDeadline(t time.Time) error {
 	if l.on != nil {

@@ -26,9 +26,9 @@ func TestMethods(t *testing.T) {
 		},
 	})
 	testnet.CheckMethods[*lower](t, testnet.MethodTable{
-		Own: "Read SetWriteDeadline Write",
+		Own: "Close Read SetWriteDeadline Write",
 		Promoted: map[string]string{
-			"crypto/tls calls them in blocking code only": "Close SetDeadline SetReadDeadline",
+			"crypto/tls calls them in blocking code only": "SetDeadline SetReadDeadline",
 			"they tell": "LocalAddr RemoteAddr",
 		},
 	})

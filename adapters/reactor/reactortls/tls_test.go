@@ -393,6 +393,30 @@ func TestHijackAttach(t *testing.T) {
 	}
 }
 
+// A program that closes the *tls.Conn that Attach has taken sends the end of the stream. The connection
+// ends as the peer answers that.
+func TestCloseTaken(t *testing.T) {
+	testnet.NoLeaks(t)
+	server, client := testnet.TLS(t)
+	ended := make(chan error, 1)
+	s, _ := serve(t, nil, Limits{}, &handler{data: echo, close: func(_ *reactor.Conn, err error) { ended <- err }})
+	pc, raw := testnet.Pair(t, percore.Listen, testnet.TCP4)
+	tc, peer := tls.Server(Wrap(pc, nil), server), tls.Client(raw, client)
+	go func() {
+		_, _ = io.ReadAll(peer)
+		peer.Close()
+	}()
+	err := tc.Handshake()
+	if err == nil {
+		_, err = s.Attach(tc, nil, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc.Close()
+	testnet.Receive(t, "Close", ended)
+}
+
 // A connection that the program has dialed, or one that has begun without TLS, gets its layer by Wrap.
 func TestWrap(t *testing.T) {
 	testnet.NoLeaks(t)
