@@ -107,7 +107,7 @@ func parseTry(args []string, stdout io.Writer) (*tryFlags, error) {
 	case f.load.Tool != "" && len(f.urls)+len(f.grpc) != 1:
 		return nil, errors.New("-load needs one -url or -grpc, to know when the program is ready")
 	}
-	f.load.Memory = f.load.Idle > 0
+	f.load.Memory, f.load.Both = f.load.Idle > 0, true
 	return f, f.setTargets()
 }
 

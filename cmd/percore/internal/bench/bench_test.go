@@ -100,16 +100,18 @@ func TestKnownFigures(t *testing.T) {
 	noChildren(t)
 }
 
-// TestKnownMemory does the same for idle connections.
+// TestKnownMemory does the same for idle connections, and a window after them.
 func TestKnownMemory(t *testing.T) {
 	cfg := fakeConfig(t, fakeKnown)
 	cfg.Match = regexp.MustCompile("^idle/http/")
+	cfg.Own = cfg.Scenarios()
+	cfg.Own[0].Both = true
 	rep, err := Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for metric, want := range map[string]float64{
-		MetricResident: fakePerConn, MetricHeap: fakePerConn / 2, MetricStack: 100, MetricGoroutines: 1,
+		MetricResident: fakePerConn, MetricHeap: fakePerConn / 2, MetricStack: 100, MetricGoroutines: 1, MetricSwitch: 5,
 	} {
 		if got := first(t, rep, metric); got != want {
 			t.Errorf("%s = %v, want %v", metric, got, want)

@@ -71,7 +71,7 @@ func headline(s *scenario.Scenario) []string {
 	switch {
 	case s.Tool != "":
 		return []string{MetricCPU}
-	case s.Memory && s.Conns > 1:
+	case s.Memory && s.Both:
 		return []string{MetricCPU, MetricRate, MetricP50, MetricP99, MetricResident}
 	case s.Memory:
 		return []string{MetricResident, MetricHeap, MetricGoroutines}

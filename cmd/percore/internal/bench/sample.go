@@ -63,7 +63,7 @@ func (st *stage) builtinSample(rate float64) Sample {
 	if all := st.job; all.Memory {
 		st.job.Conns = 1
 		st.startLoad()
-		if memory = st.idleMemory(); st.err != nil || all.Conns == 1 {
+		if memory = st.idleMemory(); st.err != nil || !all.Both {
 			return Sample{Metrics: memory}
 		}
 		st.load.stop() // the window is one without idle connections

@@ -59,7 +59,8 @@ type Scenario struct {
 	PauseMin, PauseMax time.Duration // each connection pauses for a random time between them
 
 	Idle    int  // connections, or requests that wait, in addition to Conns
-	Memory  bool // the memory of these is measured, and then a window if there is more than one of Conns
+	Memory  bool // the memory of these is measured, not a window
+	Both    bool // with Memory: then a window without them is measured, too
 	Waiting bool // with Memory: each has a request whose handler waits; on each connection Streams of them
 	Procs   int  // processors of the server; the load has the others; 0: the run decides
 }
