@@ -93,7 +93,7 @@ func (c *Conn) Quota() int {
 	if !c.TakesStreams() {
 		return 0
 	}
-	return max(0, int(c.peerStreams)-c.Streams())
+	return max(0, int(c.peerStreams-c.streams.n))
 }
 
 // The names of a request's pseudo-header fields.
@@ -133,7 +133,7 @@ func (c *Conn) Begin(st *Stream, r *Request, fields []hpack.Field, end bool) err
 // EndUnserved ends the streams behind the last one that the server's GOAWAY says it serves: they may be
 // tried again elsewhere. It calls visit for each when it has ended.
 func (c *Conn) EndUnserved(last uint32, visit func(*Stream)) {
-	c.Each(func(st *Stream) {
+	c.streams.each(func(st *Stream) {
 		if st.id > last {
 			c.enter(st, closed)
 			visit(st)

@@ -3,7 +3,6 @@ package http2
 import (
 	"errors"
 	"math"
-	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -207,7 +206,7 @@ func (c *Conn) Move(st, to *Stream) {
 	*to = *st
 	to.User = user
 	if !st.Ended() {
-		c.streams.open[c.streams.find(st.id)] = to
+		c.streams.replace(st, to)
 	}
 	if st.sender != nil {
 		st.sender.stream = to
@@ -220,7 +219,7 @@ func (c *Conn) Move(st, to *Stream) {
 var ErrEnded = errors.New("http2: the stream has ended")
 
 // Streams returns how many streams are open.
-func (c *Conn) Streams() int { return len(c.streams.open) }
+func (c *Conn) Streams() int { return int(c.streams.n) }
 
 // Answered returns how many of these are answered while their requests go on. A server resets such a
 // stream next, and net/http's server sends both together. grpc-go's client stops counting the stream
@@ -234,12 +233,8 @@ func (c *Conn) Answered() (n int) {
 	return n
 }
 
-// Each calls visit for each open stream, the latest first. visit may end the stream.
-func (c *Conn) Each(visit func(*Stream)) {
-	for _, st := range slices.Backward(c.streams.open) {
-		visit(st)
-	}
-}
+// Each calls visit for each open stream, in no particular order. visit may end the stream.
+func (c *Conn) Each(visit func(*Stream)) { c.streams.each(visit) }
 
 // Settled reports whether the peer's first SETTINGS frame has arrived.
 func (c *Conn) Settled() bool { return c.settled }
@@ -254,8 +249,8 @@ func (c *Conn) PeerHeaderListBytes() uint32 { return c.peerList.Load() }
 func (c *Conn) Rest() {
 	c.writer.enc.Drop()
 	c.reader.dec.Trim()
-	if len(c.streams.open) == 0 {
-		c.streams.open = nil
+	if c.streams.n == 0 {
+		c.streams.buckets = nil
 	}
 	c.schedule = c.schedule.rest()
 }

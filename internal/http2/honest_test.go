@@ -353,6 +353,27 @@ func TestRequestsBehindGoAway(t *testing.T) {
 	p.data(1, "x", true).feed().goesOn()
 }
 
+// TestStreamIDs: no distances between identifiers make streams share a bucket.
+func TestStreamIDs(t *testing.T) {
+	for shift := range 17 {
+		var table streamTable
+		for i := range 10000 {
+			table.add(&Stream{id: uint32(i)<<(shift+1) | 1})
+		}
+		longest := 0
+		for _, st := range table.buckets {
+			n := 0
+			for ; st != nil; st = st.next {
+				n++
+			}
+			longest = max(longest, n)
+		}
+		if longest > 40 {
+			t.Errorf("identifiers that are %d apart: got %d streams in a bucket", 2<<shift, longest)
+		}
+	}
+}
+
 // TestLongStrings: a string that is longer than a list may be is a problem of its request only. The
 // connection goes on, and its table stays in step, however the block is cut into frames.
 func TestLongStrings(t *testing.T) {

@@ -296,7 +296,7 @@ func TestIdleMemory(t *testing.T) {
 	p.feed()
 	p.c.Rest()
 	r := &p.c.reader
-	if p.c.Streams() != 0 || p.c.writer.out != nil || r.rest != nil || r.block != nil || p.c.streams.open != nil {
+	if p.c.Streams() != 0 || p.c.writer.out != nil || r.rest != nil || r.block != nil || p.c.streams.buckets != nil {
 		t.Error("an idle connection holds a buffer")
 	}
 }

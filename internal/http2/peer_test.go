@@ -297,7 +297,7 @@ func checkInvariants(t testing.TB, c *Conn) {
 		t.Fatalf("got a sum of %d (%+v, %d unread, %d coming), want %d", sum, c.recv, unread, coming, c.cfg.ConnWindowBytes)
 	}
 	if n != c.Streams() || c.recv.avail < 0 || c.send.conn < 0 {
-		t.Fatalf("got %d streams, want %d; windows %+v, %+v", n, c.Streams(), c.recv, c.send)
+		t.Fatalf("got %d streams, want %d; windows %+v, %+v", n, c.streams.n, c.recv, c.send)
 	}
 }
 

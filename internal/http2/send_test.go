@@ -267,7 +267,7 @@ func TestPeerTable(t *testing.T) {
 	}
 	want("at the beginning", 1, true)
 	p.c.Rest()
-	if p.c.streams.open != nil {
+	if p.c.streams.buckets != nil {
 		t.Error("Rest has kept memory")
 	}
 	want("after Rest", 5, true)

@@ -57,7 +57,7 @@ func (s serverSide) request(c *Conn, f *Frame, ev *Event) verdict {
 // checkRoom returns an error if the client has too many streams, or has ended too many early.
 func (serverSide) checkRoom(c *Conn) verdict {
 	switch {
-	case uint32(c.Streams()) >= c.cfg.Streams && uint32(c.Streams()-c.Answered()) >= c.cfg.Streams:
+	case uint32(c.streams.n) >= c.cfg.Streams && uint32(c.Streams()-c.Answered()) >= c.cfg.Streams:
 		if c.unacked > 0 || c.cfg.RetryStreams { // the peer may not know the limit yet
 			return streamError(RefusedStream, "more streams than SETTINGS_MAX_CONCURRENT_STREAMS")
 		}

@@ -1,11 +1,14 @@
 package http2
 
+import "math/rand/v2"
+
 // A Stream is a request and its answer. The caller provides its memory, as a part of a type of its own,
 // and passes it to Conn.Open or, on a client's side, Conn.Begin. From then on it belongs to the Conn.
 type Stream struct {
 	// User belongs to the caller, which sets it before.
 	User any
 
+	next     *Stream // in its bucket
 	sender   *sender // nil: none
 	delta    int64   // of the send window from the peer's initial window
 	left     int64   // bytes of the body that have not come, by content-length; -1 if there is none
@@ -29,49 +32,92 @@ func (st *Stream) ReadEnded() bool { return st.state >= halfClosedRemote }
 // WriteEnded reports whether nothing more can be sent to the peer.
 func (st *Stream) WriteEnded() bool { return st.state == halfClosedLocal || st.state >= closed }
 
-// A streamTable has the open streams. It knows the state of the others, too.
+// A streamTable finds streams by their identifiers. It is empty while there are no streams.
+//
+// It knows the state of streams that it doesn't have, too.
 type streamTable struct {
-	open      []*Stream     // in the order of their identifiers, in which they are opened
+	buckets   []*Stream // their number is a power of two
+	n         int32
 	lastID    uint32        // of the streams that the client has opened
 	cancelled *cancelledSet // streams that we have reset; nil: none
 }
 
-// streamsRoom is the room that a table begins with.
-const streamsRoom = 8
+const bucketsMin = 8
 
-// find returns where the stream with an identifier is, or would be.
-func (t *streamTable) find(id uint32) int {
-	from, end := 0, len(t.open)
-	for from < end {
-		if middle := (from + end) / 2; t.open[middle].id < id {
-			from = middle + 1
-		} else {
-			end = middle
-		}
-	}
-	return from
+// tableSeeds are odd. They keep a peer from choosing identifiers that share a bucket.
+var tableSeeds = [2]uint64{rand.Uint64() | 1, rand.Uint64() | 1}
+
+// bucket returns where a stream is. The second product spreads identifiers with equal distances, which
+// the first may have brought together.
+func (t *streamTable) bucket(id uint32) **Stream {
+	h := uint64(id) * tableSeeds[0]
+	h = (h ^ h>>32) * tableSeeds[1]
+	return &t.buckets[h>>32&uint64(len(t.buckets)-1)]
 }
 
 func (t *streamTable) get(id uint32) *Stream {
-	if at := t.find(id); at < len(t.open) && t.open[at].id == id {
-		return t.open[at]
+	if t.n == 0 {
+		return nil
 	}
-	return nil
+	st := *t.bucket(id)
+	for st != nil && st.id != id {
+		st = st.next
+	}
+	return st
 }
 
-// add adds a stream, whose identifier is the highest.
 func (t *streamTable) add(st *Stream) {
-	if t.open == nil {
-		t.open = make([]*Stream, 0, streamsRoom)
+	if int(t.n) >= len(t.buckets) {
+		t.grow()
 	}
-	t.open = append(t.open, st)
+	b := t.bucket(st.id)
+	st.next, *b = *b, st
+	t.n++
+}
+
+func (t *streamTable) grow() {
+	old := *t
+	t.buckets = make([]*Stream, max(bucketsMin, 2*len(old.buckets)))
+	old.each(func(st *Stream) {
+		b := t.bucket(st.id)
+		st.next, *b = *b, st
+	})
+}
+
+// link returns what refers to a stream in its bucket.
+func (t *streamTable) link(st *Stream) **Stream {
+	b := t.bucket(st.id)
+	for *b != st {
+		b = &(*b).next
+	}
+	return b
 }
 
 func (t *streamTable) remove(st *Stream) {
-	at, last := t.find(st.id), len(t.open)-1
-	copy(t.open[at:], t.open[at+1:])
-	t.open[last] = nil
-	t.open = t.open[:last]
+	*t.link(st), st.next = st.next, nil
+	t.n--
+}
+
+// replace puts to in the place of st.
+func (t *streamTable) replace(st, to *Stream) {
+	*t.link(st), to.next, st.next = to, st.next, nil
+}
+
+// each calls visit for each stream. visit may remove the stream.
+func (t *streamTable) each(visit func(*Stream)) {
+	for _, st := range t.buckets {
+		for st != nil {
+			next := st.next
+			visit(st)
+			st = next
+		}
+	}
+}
+
+// deltaMost returns the largest delta of a send window; 0 if none is positive.
+func (t *streamTable) deltaMost() (most int64) {
+	t.each(func(st *Stream) { most = max(most, st.delta) })
+	return most
 }
 
 // stateOf returns the state of a stream, and the stream if it is open.
@@ -130,7 +176,7 @@ func (c *Conn) enter(st *Stream, next state) {
 	if st.unread = 0; n > 0 {
 		c.refund(int(n))
 	}
-	if len(c.streams.open) == 0 {
+	if c.streams.n == 0 {
 		c.send.deltaMost = 0
 	}
 	if next == cancelled {
