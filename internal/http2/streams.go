@@ -114,12 +114,6 @@ func (t *streamTable) each(visit func(*Stream)) {
 	}
 }
 
-// deltaMost returns the largest delta of a send window; 0 if none is positive.
-func (t *streamTable) deltaMost() (most int64) {
-	t.each(func(st *Stream) { most = max(most, st.delta) })
-	return most
-}
-
 // stateOf returns the state of a stream, and the stream if it is open.
 func (t *streamTable) stateOf(id uint32) (state, *Stream) {
 	if st := t.get(id); st != nil {
