@@ -113,7 +113,7 @@ type Answer struct {
 
 // outlet is what an Answer writes to. The sender calls Write, Flush and Finish, which may block.
 type outlet interface {
-	detached.Outlet[byte]                  // stream has all but Start and Cut
+	detached.Outlet[byte]                  // answerOutlet has all but Start and Cut
 	Header(wrote bool) http.Header         // nil if it is fixed, as wrote says of the Answer
 	WriteHeader(status int, explicit bool) // a final status, before anything is written; the program's, or 200
 	Write(p []byte) error                  // without a count, which would keep p in memory as it waits
@@ -283,11 +283,11 @@ func (s *Answer) setWriteDeadline(t time.Time) error {
 // Detach's begin may the lock be held for OnEnd.
 func (s *Answer) OnEnd(f func(err error)) { s.sender.OnEnd(f) }
 
-// stream is an Answer as the outlet of its sender, for types that have the outlet's other methods.
-type stream struct{ Answer }
+// answerOutlet is an Answer as the outlet of its sender, for types that have the outlet's other methods.
+type answerOutlet struct{ Answer }
 
 // Send implements [detached.Outlet]. Some errors are the program's mistake, and the answer goes on.
-func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
+func (s *answerOutlet) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
 	s.limitSend(true)
 	if len(p) > 0 {
 		err = s.sender.Outlet.Write(p)
@@ -301,15 +301,15 @@ func (s *stream) Send(p []byte, n int, flush bool) (goesOn bool, err error) {
 	return s.whole || errors.Is(err, http.ErrContentLength), err
 }
 
-func (s *stream) End(cut error) error {
+func (s *answerOutlet) End(cut error) error {
 	if cut == nil {
 		s.limitSend(true)
 	}
 	return s.sender.Outlet.Finish(cut == nil)
 }
 
-func (s *stream) IsWhole() bool            { return s.whole || s.sender.Outlet.IsComplete() }
-func (s *stream) Errors() *detached.Errors { return &senderErrors }
+func (s *answerOutlet) IsWhole() bool            { return s.whole || s.sender.Outlet.IsComplete() }
+func (s *answerOutlet) Errors() *detached.Errors { return &senderErrors }
 
 var (
 	_ http.ResponseWriter = (*Answer)(nil)

@@ -14,21 +14,21 @@ import (
 	"github.com/percore/percore/internal/shared/detached"
 )
 
-// http1Stream and http2Stream are Streams whose answers the engine sends. Each answer has the methods of
-// an outlet that stream doesn't have.
+// http1Outlet and http2Outlet are Answers whose bytes the engine sends. Each answer has the methods of
+// an outlet that answerOutlet doesn't have.
 type (
-	http1Stream struct {
-		stream
+	http1Outlet struct {
+		answerOutlet
 		h1.Answer
 	}
-	http2Stream struct {
-		stream
+	http2Outlet struct {
+		answerOutlet
 		httpstream.Answer
 	}
 )
 
 // SetWriteDeadline unlocks the sender: if the time has passed the stream of HTTP/2 ends, and calls Gone.
-func (d *http2Stream) SetWriteDeadline(t time.Time) error {
+func (d *http2Outlet) SetWriteDeadline(t time.Time) error {
 	d.sender.Unlock()
 	defer d.sender.Lock()
 	return d.Answer.SetWriteDeadline(t)
@@ -40,11 +40,11 @@ func detachOnEngine(w http.ResponseWriter, ctx context.Context) (s *Answer, err 
 	var wrote bool
 	switch w := w.(type) {
 	case semantics.Detacher[h1.Answer]:
-		d := new(http1Stream)
+		d := new(http1Outlet)
 		s = d.init(d)
 		own, wrote, err = w.Detach(&d.Answer, owner{&d.sender})
 	case semantics.Detacher[httpstream.Answer]:
-		d := new(http2Stream)
+		d := new(http2Outlet)
 		s = d.init(d)
 		own, wrote, err = w.Detach(&d.Answer, owner{&d.sender})
 	default:

@@ -13,7 +13,7 @@ import (
 
 // held is the outlet of an Answer whose handler waits in Detach. That goroutine is the sender.
 type held struct {
-	stream
+	answerOutlet
 	w          http.ResponseWriter
 	controller *http.ResponseController
 	wake       chan struct{} // has room for a token of start

@@ -39,7 +39,7 @@ type Answer struct {
 
 func (x *exchange) Detach(a *Answer, o semantics.Owner) (ctx context.Context, wrote bool, err error) {
 	a.conn, a.canceler, a.owner = x.conn, x.canceler, o
-	a.watched.stream = a
+	a.watched.detached = a
 	a.rest = x.Response.Detach(detachedAnswerOut{a}) // first: a write of the answer may hold its lock, and want mu
 	gone, err := x.setAnswer(a)
 	if err != nil {
@@ -57,12 +57,12 @@ func (x *exchange) setAnswer(a *Answer) (gone bool, err error) {
 	switch {
 	case x.hijacked:
 		return false, http.ErrHijacked
-	case x.stream != nil:
+	case x.detached != nil:
 		return false, semantics.ErrDetached
 	case x.ended, a.rest == nil:
 		return false, semantics.ErrReturned
 	}
-	x.stream = a
+	x.detached = a
 	return x.gone, nil
 }
 
@@ -96,7 +96,7 @@ func (t *turn) detach(x *exchange, a *Answer, behind []byte) bool {
 	t.x = nil
 	c.queue.counts.Add(CountDetached, 1)
 	a.compact()
-	return t.serveStream(a)
+	return t.serveDetached(a)
 }
 
 // closeBody closes the request's body. The client may never send the rest: the wait for it ends with the
@@ -134,9 +134,9 @@ func (a *Answer) takeOver(x *watched) {
 	a.gone, a.watching, a.rearmed, a.closeNotify = x.gone, x.watching, x.rearmed, x.closeNotify
 }
 
-// serveStream is the sender's turn with the connection. It reports true if the connection can serve its
-// next request, and false if it waits for the next sender, or is given up.
-func (t *turn) serveStream(a *Answer) bool {
+// serveDetached is the sender's turn with the connection. It reports true if the connection can serve
+// its next request, and false if it waits for the next sender, or is given up.
+func (t *turn) serveDetached(a *Answer) bool {
 	c := t.c
 	over, sent := a.owner.Work()
 	if !over {
@@ -260,7 +260,7 @@ func (a *Answer) writeTail(p []byte) error {
 	defer pool.PutBytes(memory)
 	b, err := a.tail.Append((*memory)[:0], p)
 	if err == nil && len(b) > 0 {
-		_, err = a.conn.stream().write(b)
+		_, err = a.conn.transport().write(b)
 	}
 	return err
 }
@@ -277,14 +277,14 @@ func (a *Answer) Finish(complete bool) (err error) {
 	if a.rest == nil {
 		var last string
 		if last, a.reusable = a.tail.End(); last != "" {
-			_, err = a.conn.stream().write([]byte(last))
+			_, err = a.conn.transport().write([]byte(last))
 		}
 		return err
 	}
 	a.reusable = a.rest.Finish()
 	out := a.rest.Out()
 	if len(out) > 0 {
-		_, err = a.conn.stream().write(out)
+		_, err = a.conn.transport().write(out)
 	}
 	http1.ReleaseOut(out)
 	if err == nil {
@@ -308,7 +308,7 @@ func (a *Answer) Cut() { go a.conn.shut() }
 // detachedAnswerOut is an Answer as the connection of its http1.Response, for the sender.
 type detachedAnswerOut struct{ a *Answer }
 
-func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.stream().write(p) }
+func (o detachedAnswerOut) Write(p []byte) (int, error) { return o.a.conn.transport().write(p) }
 
 func (o detachedAnswerOut) Fail()            {} // the sender sees the error, too
 func (o detachedAnswerOut) KeepAlives() bool { return o.a.conn.server().mayKeepAlive() }

@@ -97,7 +97,7 @@ func (b copied) Left() int64 {
 func (b copied) WaitsWithoutMemory() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.ended && !b.closed && b.chunks == nil && !b.x.conn.stream().isBuffered()
+	return !b.ended && !b.closed && b.chunks == nil && !b.x.conn.transport().isBuffered()
 }
 
 func (b copied) ReadPooled(size int) (p *[]byte, n int, err error) {
@@ -134,7 +134,7 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if len(b.left) == 0 {
-		if from := b.x.conn.stream(); len(p) >= turnBytes || int64(len(p)) >= b.rest || from.isBuffered() {
+		if from := b.x.conn.transport(); len(p) >= turnBytes || int64(len(p)) >= b.rest || from.isBuffered() {
 			n, err = from.receive(p[:min(int64(len(p)), b.rest)])
 			return n, b.received(n, err)
 		}
@@ -150,7 +150,7 @@ func (b *requestBody) read(p []byte) (n int, err error) {
 // fill waits for bytes of the connection, and then takes a buffer for them, over TLS before.
 func (b *requestBody) fill() error {
 	b.release()
-	n, err := b.x.conn.stream().fill(b)
+	n, err := b.x.conn.transport().fill(b)
 	if n > 0 {
 		b.left = (*b.buffer)[:n]
 	} else {

@@ -29,7 +29,7 @@ func (c *chunks) begin(x *exchange, p []byte) {
 type chunkSource exchange
 
 func (s *chunkSource) Read(p []byte) (n int, err error) {
-	n, err = s.conn.stream().receive(p)
+	n, err = s.conn.transport().receive(p)
 	if err != nil {
 		s.clientGone()
 	}

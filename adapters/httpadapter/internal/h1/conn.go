@@ -26,8 +26,8 @@ import (
 //	a goroutine of its own          handshaker    tls_handshake.go: begin
 //	a worker                        turn          turn.go: serve; exchange.go has a request and its answer,
 //	                                              odd.go the requests that are not plain
-//	                                plainStream   stream.go: reads and writes
-//	                                tlsStream     tls_stream.go: the same over TLS
+//	                                plainTransport   transport.go: reads and writes
+//	                                tlsTransport     tls_transport.go: the same over TLS
 //	the listener's Accept           idleConn      room.go: CloseIdle
 //	a HandOver                      Moving        mover.go: PutBack, CloseMoved
 //	crypto/tls, and the user        netConn       user.go: Read, Write, SetReadDeadline, OnReadable
@@ -186,7 +186,7 @@ func (c *Conn) shut() error {
 
 // finish is for a connection that is closed. It reports false.
 func (c *Conn) finish() bool {
-	c.stream().close()
+	c.transport().close()
 	if c.end(connState.end) {
 		c.Report(http.StateClosed)
 		c.Host().Left()

@@ -13,7 +13,7 @@
 // answer that is sent after the handler has returned.
 //
 // While a handler runs, the engine's callback is armed, so that the end of the client's stream is
-// noticed (wake.go). TLS is another stream, which reads differently (tls_stream.go).
+// noticed (wake.go). TLS is another transport, which reads differently (tls_transport.go).
 //
 // # The server around it
 //

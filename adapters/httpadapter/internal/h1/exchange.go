@@ -75,7 +75,7 @@ type watched struct {
 	canceler semantics.Canceler // of the context
 
 	mu          sync.Mutex
-	stream      *Answer   // nil: the answer is not detached
+	detached    *Answer   // nil: the answer is not detached
 	closeNotify chan bool // made by CloseNotify
 	gone        bool      // the client has gone
 	hijacked    bool
@@ -87,15 +87,15 @@ type watched struct {
 // init completes an exchange whose request has its header. behind was read after that. looks says that
 // the request may be HTTP/1.0, or have fields that plain HTTP/1.1 doesn't have.
 func (x *exchange) init(behind []byte, looks bool) {
-	req, stream := x.req, x.conn.stream()
+	req, from := x.req, x.conn.transport()
 	req.RemoteAddr = x.conn.RemoteText()
-	req.TLS = stream.tlsState()
+	req.TLS = from.tlsState()
 	continues := false
 	if looks {
 		continues, _ = http1.ExpectsContinue(req)
-		x.InitOdd(stream.answerOut(x), req, continues)
+		x.InitOdd(from.answerOut(x), req, continues)
 	} else {
-		x.Init(stream.answerOut(x), req)
+		x.Init(from.answerOut(x), req)
 	}
 	if x.body == nil {
 		x.rest, x.watching = behind, true
@@ -130,7 +130,7 @@ func (x *exchange) bodyEnded() {
 	if err != nil {
 		(*waker)(c).OnReadable(err)
 	}
-	if c.stream().hasEnded() {
+	if c.transport().hasEnded() {
 		x.clientGone()
 	}
 }
@@ -182,7 +182,7 @@ func (x *watched) notice(err error) (armed bool) {
 // run on the loop, so it makes no call that may block.
 func (x *watched) clientGone() {
 	x.mu.Lock()
-	hijacked, detached := x.hijacked, x.stream
+	hijacked, detached := x.hijacked, x.detached
 	if !hijacked && !x.gone {
 		x.gone = true
 		if x.closeNotify != nil {
@@ -223,9 +223,9 @@ func (x *watched) rearm() bool {
 // end only returns that.
 func (x *exchange) end() (hijacked, watching bool, detached *Answer) {
 	x.mu.Lock()
-	if x.stream != nil && x.returned {
+	if x.detached != nil && x.returned {
 		defer x.mu.Unlock()
-		return false, false, x.stream
+		return false, false, x.detached
 	}
 	x.ended, x.rest = true, nil
 	hijacked, watching = x.hijacked, x.watching
@@ -276,7 +276,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	x.Response.End()
 	c := x.conn
 	c.Conn.CancelOnReadable()
-	if b, ok := c.stream().takePeeked(); ok {
+	if b, ok := c.transport().takePeeked(); ok {
 		read = append(read, b)
 	}
 	nc := c.Identity()
@@ -307,7 +307,7 @@ func (x *exchange) markHijacked() (rest []byte, err error) {
 	switch {
 	case x.ended:
 		panic("net/http: Hijack called after ServeHTTP finished")
-	case x.stream != nil:
+	case x.detached != nil:
 		return nil, semantics.ErrDetached
 	case x.hijacked:
 		return nil, http.ErrHijacked

@@ -141,7 +141,7 @@ func (t *turn) refuse(err error, tooLarge bool) bool {
 		if d := s.HTTP.WriteTimeout; d > 0 {
 			_ = c.Conn.SetWriteDeadline(time.Now().Add(d))
 		}
-		_, _ = c.stream().write([]byte(text))
+		_, _ = c.transport().write([]byte(text))
 	}
 	t.lingers = tooLarge
 	return t.close()

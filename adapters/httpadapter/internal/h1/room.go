@@ -37,10 +37,10 @@ func (i idleConn) detached() *Answer {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stream == nil || w != &w.stream.watched {
+	if w.detached == nil || w != &w.detached.watched {
 		return nil
 	}
-	return w.stream
+	return w.detached
 }
 
 // detachedConn is a connection with a detached answer for Accept.

@@ -18,7 +18,7 @@ import "fmt"
 //	                        HandOver makes up for
 //	serving    a worker     requests are read or served, or are     notify: notified; rest: parked, or
 //	           or workers,  about to be, or an answer is            fresh; close: shut; hijack: hijacked;
-//	           or a Stream  detached: see Answer                    takeOutServed: takenOut
+//	           or an Answer detached: see Answer                    takeOutServed: takenOut
 //	notified   a worker     the same, and the callback, armed       resumeServing: serving; close: shut;
 //	                        while a handler ran, has come           hijack, takeOutServed: as from serving
 //	shut       a worker,    closed; StateClosed is still to come    end: closed; hijack: hijacked

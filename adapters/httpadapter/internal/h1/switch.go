@@ -46,7 +46,7 @@ func (c *Conn) EndGiven() {
 }
 
 // TLSState returns Request.TLS. It must not be called by two goroutines at a time.
-func (c *Conn) TLSState() *tls.ConnectionState { return c.stream().tlsState() }
+func (c *Conn) TLSState() *tls.ConnectionState { return c.transport().tlsState() }
 
 // NewContext makes the context of a request.
 func (c *Conn) NewContext() (context.Context, semantics.Canceler) {

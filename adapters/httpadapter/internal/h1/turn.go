@@ -44,7 +44,7 @@ func (c *Conn) serve() {
 	if w := c.current.Load(); w == nil {
 		t.resume()
 	} else {
-		goesOn = t.serveStream(w.stream) && t.serveBuffered() && t.wait()
+		goesOn = t.serveDetached(w.detached) && t.serveBuffered() && t.wait()
 	}
 	for goesOn && t.read() && t.serveBuffered() && t.wait() {
 	}
@@ -56,9 +56,9 @@ func (c *Conn) serve() {
 func (t *turn) abandon() {
 	hijacked := false
 	w := t.c.current.Swap(nil)
-	if w != nil && w.stream != nil {
-		defer w.stream.finish(false) // last: it may end the goroutine, too
-		t.endPanicked(w.stream)
+	if w != nil && w.detached != nil {
+		defer w.detached.finish(false) // last: it may end the goroutine, too
+		t.endPanicked(w.detached)
 	}
 	if x := t.x; w != nil && x != nil {
 		if hijacked, _, _ = x.end(); hijacked {
@@ -128,7 +128,7 @@ func (t *turn) read() bool {
 	if _, ok := t.c.change(connState.resumeServing); !ok {
 		return t.c.finish() // closed by another
 	}
-	n, err := t.c.stream().tryRead(t.memory()[t.have:])
+	n, err := t.c.transport().tryRead(t.memory()[t.have:])
 	switch {
 	case err == nil:
 		t.odd.pieces = t.odd.pieces || n > 0 && t.have >= peekBytes
@@ -298,9 +298,9 @@ func (t *turn) answer(x *exchange) bool {
 	c := t.c
 	reusable := x.returned && x.Finish()
 	c.current.Store(nil)
-	if x.stream != nil {
-		t.endPanicked(x.stream)
-		x.stream.finish(false)
+	if x.detached != nil {
+		t.endPanicked(x.detached)
+		x.detached.finish(false)
 	}
 	sent := t.send(x.Out())
 	complete, linger := x.closeBody()
@@ -324,7 +324,7 @@ func (t *turn) answer(x *exchange) bool {
 // (RFC 9112, section 9.6).
 func (t *turn) readBehind() {
 	t.have = 0
-	_, _ = t.c.stream().tryRead(t.memory())
+	_, _ = t.c.transport().tryRead(t.memory())
 }
 
 // giveBuffer gives the worker's buffer to the body of x, the last request in it, so that a handler that
@@ -341,7 +341,7 @@ func (t *turn) giveBuffer(x *exchange) {
 func (t *turn) send(p []byte) bool {
 	var err error
 	if len(p) > 0 {
-		_, err = t.c.stream().write(p)
+		_, err = t.c.transport().write(p)
 	}
 	http1.ReleaseOut(p)
 	return err == nil
@@ -374,7 +374,7 @@ func (t *turn) begin(x *exchange) bool {
 	if !t.armed {
 		t.arm()
 	}
-	if c.stream().hasEnded() || c.state() == stateShut {
+	if c.transport().hasEnded() || c.state() == stateShut {
 		x.clientGone() // before x was there to notice
 	}
 	return true
@@ -434,7 +434,7 @@ func (t *turn) wait() bool {
 		t.grow()
 		return true
 	}
-	if c.stream().mustRead() {
+	if c.transport().mustRead() {
 		return true
 	}
 	if t.takeOut() {
@@ -496,7 +496,7 @@ func (t *turn) startHeader() {
 func (t *turn) close() bool {
 	c := t.c
 	if t.lingers {
-		c.stream().closeWrite()
+		c.transport().closeWrite()
 		time.AfterFunc(serving.LingerTime, func() { // not the loop's, which may end with the connection
 			later := turn{c: c}
 			later.close()

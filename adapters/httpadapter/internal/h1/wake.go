@@ -19,7 +19,7 @@ type waker Conn
 // that visits it.
 func (w *waker) OnReadable(err error) {
 	x := w.current.Load()
-	if x == nil || !(*Conn)(w).stream().notice(x, err) {
+	if x == nil || !(*Conn)(w).transport().notice(x, err) {
 		w.after(x, err)
 	}
 }
@@ -72,7 +72,7 @@ func (c *Conn) serveLocked() {
 func (w *waker) watchNext(x *watched, err error) {
 	c := (*Conn)(w)
 	if next := c.current.Load(); next != nil && next != x {
-		c.stream().notice(next, err)
+		c.transport().notice(next, err)
 	}
 }
 

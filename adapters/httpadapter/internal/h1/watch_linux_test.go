@@ -202,7 +202,7 @@ func TestCloseNotifyTwice(t *testing.T) {
 	_, cancel := newRequestContext(t.Context(), nil)
 	x := watched{canceler: cancel, watching: true, closeNotify: make(chan bool, 1)}
 	a := &Answer{watched: watched{canceler: cancel}, owner: gone{}}
-	x.stream, a.watched.stream = a, a
+	x.detached, a.watched.detached = a, a
 	a.takeOver(&x)
 	done := make(chan bool, 1)
 	go func() {

@@ -7,12 +7,12 @@ import (
 	"github.com/percore/percore/adapters/httpadapter/internal/http1"
 )
 
-// stream is what a worker reads requests from and writes answers to: a plainStream, or a tlsStream. Both
-// are the Conn by another name.
+// transport is what a worker reads requests from and writes answers to: a plainTransport, or a
+// tlsTransport. Both are the Conn by another name.
 //
 // The goroutine that has the connection calls the methods for reading, and so does the callback. Write
 // and closeWrite may also be called by a handler's other goroutines.
-type stream interface {
+type transport interface {
 	// tryRead reads without waiting: it returns 0 and nil if there is nothing to read.
 	tryRead(p []byte) (n int, err error)
 
@@ -47,30 +47,32 @@ type stream interface {
 	answerOut(x *exchange) http1.Conn // x as the connection of its answer
 }
 
-func (c *Conn) stream() stream {
+func (c *Conn) transport() transport {
 	if c.TLS() != nil {
-		return (*tlsStream)(c)
+		return (*tlsTransport)(c)
 	}
-	return (*plainStream)(c)
+	return (*plainTransport)(c)
 }
 
-// plainStream is a Conn without TLS. All bytes that were not read yet lie in the kernel, so the callback
-// reports them.
-type plainStream Conn
+// plainTransport is a Conn without TLS. All bytes that were not read yet lie in the kernel, so the
+// callback reports them.
+type plainTransport Conn
 
-func (s *plainStream) tryRead(p []byte) (int, error)            { return s.Conn.TryRead(p) }
-func (s *plainStream) receive(p []byte) (int, error)            { return s.Conn.Read(p) }
-func (s *plainStream) fill(b *requestBody) (int, error)         { return s.Conn.ReadReady(b.lend, b.release) }
-func (s *plainStream) isBuffered() bool                         { return false }
-func (s *plainStream) takePeeked() (b byte, ok bool)            { return 0, false }
-func (s *plainStream) mustRead() bool                           { return false }
-func (s *plainStream) hasEnded() bool                           { return false }
-func (s *plainStream) notice(x *watched, err error) (done bool) { return x.notice(err) }
-func (s *plainStream) write(p []byte) (int, error)              { return s.Conn.Write(p) }
-func (s *plainStream) closeWrite()                              { _ = s.Conn.CloseWrite() }
-func (s *plainStream) close()                                   { _ = s.Conn.Close() }
-func (s *plainStream) tlsState() *tls.ConnectionState           { return nil }
-func (s *plainStream) answerOut(x *exchange) http1.Conn         { return plainAnswerOut{answerOut{x}} }
+func (s *plainTransport) tryRead(p []byte) (int, error) { return s.Conn.TryRead(p) }
+func (s *plainTransport) receive(p []byte) (int, error) { return s.Conn.Read(p) }
+func (s *plainTransport) fill(b *requestBody) (int, error) {
+	return s.Conn.ReadReady(b.lend, b.release)
+}
+func (s *plainTransport) isBuffered() bool                         { return false }
+func (s *plainTransport) takePeeked() (b byte, ok bool)            { return 0, false }
+func (s *plainTransport) mustRead() bool                           { return false }
+func (s *plainTransport) hasEnded() bool                           { return false }
+func (s *plainTransport) notice(x *watched, err error) (done bool) { return x.notice(err) }
+func (s *plainTransport) write(p []byte) (int, error)              { return s.Conn.Write(p) }
+func (s *plainTransport) closeWrite()                              { _ = s.Conn.CloseWrite() }
+func (s *plainTransport) close()                                   { _ = s.Conn.Close() }
+func (s *plainTransport) tlsState() *tls.ConnectionState           { return nil }
+func (s *plainTransport) answerOut(x *exchange) http1.Conn         { return plainAnswerOut{answerOut{x}} }
 
 // answerOut is an exchange as the connection of its http1.Response, over TLS: files must be encrypted,
 // so it has no ReadFrom. (As a struct of one pointer it needs no memory in an interface.)
@@ -84,7 +86,7 @@ func (o plainAnswerOut) ReadFrom(r io.Reader) (int64, error) { return o.x.conn.C
 // Write cancels the request's context if it fails, as net/http does: a handler of long answers may look
 // at nothing else.
 func (o answerOut) Write(p []byte) (int, error) {
-	n, err := o.x.conn.stream().write(p)
+	n, err := o.x.conn.transport().write(p)
 	if err != nil {
 		o.x.canceler.Cancel()
 	}

@@ -23,10 +23,10 @@ import (
 //
 // crypto/tls promises little of this, so tlsread.Probe tests it once per process.
 
-// tlsStream is a Conn over TLS.
-type tlsStream Conn
+// tlsTransport is a Conn over TLS.
+type tlsTransport Conn
 
-// tlsReader is the state of a tlsStream's reads.
+// tlsReader is the state of a tlsTransport's reads.
 type tlsReader struct {
 	// owned by the worker
 	state *tls.ConnectionState // Request.TLS of all requests, as with net/http; nil before the first
@@ -40,7 +40,7 @@ type tlsReader struct {
 	first  [1]byte // comes before all other bytes
 }
 
-func (s *tlsStream) tryRead(p []byte) (n int, err error) {
+func (s *tlsTransport) tryRead(p []byte) (n int, err error) {
 	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *tlsStream) tryRead(p []byte) (n int, err error) {
 }
 
 // readLocked reads without waiting, until the connection is dry, or p is full.
-func (s *tlsStream) readLocked(p []byte) (n int, err error) {
+func (s *tlsTransport) readLocked(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -65,7 +65,7 @@ func (s *tlsStream) readLocked(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (s *tlsStream) receive(p []byte) (n int, err error) {
+func (s *tlsTransport) receive(p []byte) (n int, err error) {
 	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,11 +84,11 @@ func (s *tlsStream) receive(p []byte) (n int, err error) {
 }
 
 // fill takes the memory before it waits: a *tls.Conn can only wait in Read.
-func (s *tlsStream) fill(b *requestBody) (int, error) { return s.receive(b.lend()) }
-func (s *tlsStream) isBuffered() bool                 { return true }
+func (s *tlsTransport) fill(b *requestBody) (int, error) { return s.receive(b.lend()) }
+func (s *tlsTransport) isBuffered() bool                 { return true }
 
 // peekLocked reads a byte ahead, unless it has one. It returns an error if none will come.
-func (s *tlsStream) peekLocked() error {
+func (s *tlsTransport) peekLocked() error {
 	r := &s.ext.reader
 	if r.peeked {
 		return nil
@@ -109,7 +109,7 @@ func (r *tlsReader) takeLocked(p []byte) (n int) {
 	return copy(p, r.first[:])
 }
 
-func (s *tlsStream) takePeeked() (b byte, ok bool) {
+func (s *tlsTransport) takePeeked() (b byte, ok bool) {
 	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,14 +118,14 @@ func (s *tlsStream) takePeeked() (b byte, ok bool) {
 	return r.first[0], ok
 }
 
-func (s *tlsStream) mustRead() bool {
+func (s *tlsTransport) mustRead() bool {
 	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.dry || r.peeked
 }
 
-func (s *tlsStream) hasEnded() bool {
+func (s *tlsTransport) hasEnded() bool {
 	r := &s.ext.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *tlsStream) hasEnded() bool {
 }
 
 // notice leaves the callback to a goroutine: reading from TLS may block the loop.
-func (s *tlsStream) notice(x *watched, err error) (done bool) {
+func (s *tlsTransport) notice(x *watched, err error) (done bool) {
 	if errors.Is(err, net.ErrClosed) {
 		return x.notice(err)
 	}
@@ -146,7 +146,7 @@ func (s *tlsStream) notice(x *watched, err error) (done bool) {
 
 // watch finds out what a callback means that has come while x's handler runs. Unless that is nothing, it
 // is as if the callback came when watch returns.
-func (s *tlsStream) watch(x *watched) {
+func (s *tlsTransport) watch(x *watched) {
 	r := &s.ext.reader
 	r.mu.Lock()
 	var err error
@@ -181,16 +181,16 @@ func (x *watched) armAgain() bool {
 	return false
 }
 
-func (s *tlsStream) write(p []byte) (int, error) { return s.ext.tls.Write(p) }
-func (s *tlsStream) closeWrite()                 { _ = s.ext.tls.CloseWrite() }
+func (s *tlsTransport) write(p []byte) (int, error) { return s.ext.tls.Write(p) }
+func (s *tlsTransport) closeWrite()                 { _ = s.ext.tls.CloseWrite() }
 
 // close sends close_notify first, which may block for a while.
-func (s *tlsStream) close() {
+func (s *tlsTransport) close() {
 	_ = s.ext.tls.Close()
 	_ = s.Conn.Close()
 }
 
-func (s *tlsStream) tlsState() *tls.ConnectionState {
+func (s *tlsTransport) tlsState() *tls.ConnectionState {
 	r := &s.ext.reader
 	if r.state == nil {
 		r.state = new(tls.ConnectionState)
@@ -199,4 +199,4 @@ func (s *tlsStream) tlsState() *tls.ConnectionState {
 	return r.state
 }
 
-func (s *tlsStream) answerOut(x *exchange) http1.Conn { return answerOut{x} }
+func (s *tlsTransport) answerOut(x *exchange) http1.Conn { return answerOut{x} }
