@@ -124,8 +124,7 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-// TestServeErrors: Serve returns the same as grpc.Server.Serve in the same
-// case.
+// TestServeErrors: Serve returns the same as grpc.Server.Serve in the same case.
 func TestServeErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -371,8 +371,7 @@ func patternText(m *wrapperspb.BytesValue) string {
 	return fmt.Sprintf("%d bytes, right %v", len(m.Value), bytes.Equal(m.Value, pattern(len(m.Value))))
 }
 
-// deadlineText describes the end of a call whose deadline passes: the client's or the server's is
-// first.
+// deadlineText describes the end of a call whose deadline passes: the client's or the server's is first.
 func deadlineText(err error) string { return "end: " + status.Code(err).String() }
 
 // randomCalls makes scripts up.
