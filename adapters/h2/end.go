@@ -249,7 +249,7 @@ func (s *Stream) partLocked() {
 	}
 	n := s.unread.Drop()
 	s.endLocked(&StreamError{ID: s.core.ID(), Code: NoError})
-	if c.parting == partMost || s.marks.expects {
+	if c.parting == partMost || s.marks.has(expects) {
 		c.lend()
 		c.core.Reset(&s.core, NoError)
 		return

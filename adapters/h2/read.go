@@ -157,7 +157,7 @@ func (in incoming) fillLocked(p []byte, least int) (n int) {
 func (in incoming) dataLocked(ev *http2.Event, w *wakes) {
 	c, x := in.conn, in.extras
 	waits := false // for more than has come
-	in.marks.expects = false
+	in.marks &^= expects
 	switch p := ev.Data; {
 	case len(p) == 0:
 	case in.stage == served || in.err != nil || in.readErr != nil:

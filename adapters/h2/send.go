@@ -88,11 +88,11 @@ func (out outgoing) messageLocked(m *Message) error {
 	if m.Status != 0 {
 		switch {
 		case m.Status >= 200:
-			out.marks.answered = true
-		case out.marks.answered:
+			out.marks |= answered
+		case out.marks.has(answered):
 			return errLateInterim
 		case m.Status == statusContinue:
-			out.marks.expects = false
+			out.marks &^= expects
 		}
 		bare := last && len(m.Body) == 0
 		if err := c.core.Headers(&out.core, m.Status, m.Fields, bare); err != nil || bare {
@@ -201,7 +201,7 @@ func (out outgoing) bodyLocked(p []byte, end bool) error {
 // awaitLocked waits until all of p is in the output, and the end behind it if end is set.
 func (out outgoing) awaitLocked(p []byte, end bool) error {
 	c := out.conn
-	if out.marks.hurried {
+	if out.marks.has(hurried) {
 		out.resetSoonLocked(Cancel, nil)
 		return out.errLocked()
 	}

@@ -53,7 +53,7 @@ func (serverSide) open(c *Conn, ev *http2.Event, h StreamHandler) *Stream {
 	if ev.End {
 		s.readErr = io.EOF
 	} else if expectsContinue(ev.Fields) {
-		s.marks.expects = true
+		s.marks |= expects
 	}
 	if c.openedLocked() {
 		c.tellLocked() // before the handler is called
@@ -257,8 +257,8 @@ func (serverSide) ended(s *Stream, _ bool) {
 	s.unqueueLocked()
 	s.wakeLocked()
 	s.unread.Drop()
-	if s.stage != served && !s.marks.cancelled {
-		s.marks.cancelled = true
+	if s.stage != served && !s.marks.has(cancelled) {
+		s.marks |= cancelled
 		s.nextCall, s.conn.calls.cancelled = s.conn.calls.cancelled, s
 	}
 }

@@ -81,12 +81,24 @@ const (
 )
 
 // marks are other things that have happened to a stream.
-type marks struct {
-	answered  bool // the header of the answer was sent
-	expects   bool // a client sends no body before it gets 100 Continue, until that is sent, or DATA comes
-	hurried   bool // Send and Write don't wait for the peer
-	cancelled bool // the handler's Cancelled was called, or is about to be
-}
+//
+//	mark       means                                              set by            cleared by
+//	answered   the header of the answer was sent                  Send              never
+//	expects    a client sends no body before it gets 100          the request       Send of that, DATA
+//	           Continue, which was not sent
+//	hurried    Send and Write don't wait for the peer             Hurry             never
+//	cancelled  the handler's Cancelled was called, or is about    the early end     never
+//	           to be
+type marks uint8
+
+const (
+	answered marks = 1 << iota
+	expects
+	hurried
+	cancelled
+)
+
+func (m marks) has(mark marks) bool { return m&mark != 0 }
 
 // ID returns the number of the stream.
 func (s *Stream) ID() uint32 { return s.core.ID() }
@@ -117,7 +129,7 @@ func (s *Stream) Hurry() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.unlock()
-	s.marks.hurried = true
+	s.marks |= hurried
 	if s.core.Queued() {
 		s.resetSoonLocked(Cancel, nil)
 	}
