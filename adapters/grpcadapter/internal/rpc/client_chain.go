@@ -92,7 +92,7 @@ var ofGRPC = sync.OnceValue(func() (funcs grpcFuncs) {
 
 const parserTime = time.Second
 
-var errNoParser = errors.New("grpcadapter: grpc-go has given resolvers no parser of service configs")
+var errNoParser = errors.New("grpcadapter: this version of grpc-go gives resolvers no parser of service configs that is known")
 
 // parserBuilder builds no resolver: it only takes the parser that a resolver would get.
 type parserBuilder chan func(js string) *serviceconfig.ParseResult

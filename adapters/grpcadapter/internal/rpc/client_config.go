@@ -65,7 +65,11 @@ func parseServiceConfig(js string) *serviceconfig.ParseResult {
 		return result
 	}
 	//lint:ignore SA1019 as above
-	for path, m := range result.Config.(*grpc.ServiceConfig).Methods {
+	parsed, ok := result.Config.(*grpc.ServiceConfig)
+	if !ok { // of a later grpc-go
+		return &serviceconfig.ParseResult{Err: errNoParser}
+	}
+	for path, m := range parsed.Methods {
 		c.methods[path] = &methodConfig{MethodConfig: m}
 	}
 	return &serviceconfig.ParseResult{Config: c}
